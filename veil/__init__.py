@@ -1,0 +1,1 @@
+"""Veil: share your data, keep your parameters."""

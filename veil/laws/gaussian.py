@@ -1,0 +1,81 @@
+"""The Gaussian law, kept as mean and Cholesky factor, and the divergences between two of them."""
+
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from veil import linalg
+from veil.laws.base import Law
+from veil.types import Noise, Scalar, Vector
+
+LOG_TWO_PI = math.log(2.0 * math.pi)
+
+
+class Gaussian(Law):
+    """N(mean, scale scaleᵀ). `scale` is lower triangular; zero columns make a degenerate law.
+
+    The fields may carry leading batch axes; the methods speak of one law, so `jax.vmap` them.
+    """
+
+    mean: Float[Array, "*batch d"]
+    scale: Float[Array, "*batch d d"]
+
+    @property
+    def noise_size(self) -> int:
+        """One number per dimension."""
+        return self.mean.shape[-1]
+
+    @property
+    def covariance(self) -> Float[Array, "*batch d d"]:
+        """Covariance, batch axes kept."""
+        return self.scale @ jnp.swapaxes(self.scale, -1, -2)
+
+    def sample(self, noise: Noise) -> Vector:
+        """mean + scale @ noise."""
+        return self.mean + self.scale @ noise
+
+    def recover(self, value: Vector) -> Noise:
+        """The noise that `sample` would turn into `value`; needs a law that is not degenerate."""
+        return linalg.solve_lower(self.scale, value - self.mean)
+
+    def log_prob(self, value: Vector) -> Scalar:
+        """Log density in nats."""
+        noise = self.recover(value)
+        return -0.5 * (noise @ noise + linalg.log_determinant(self.scale) + noise.shape[0] * LOG_TWO_PI)
+
+    def entropy(self) -> Scalar:
+        """Differential entropy in nats."""
+        return 0.5 * (linalg.log_determinant(self.scale) + self.mean.shape[-1] * (1.0 + LOG_TWO_PI))
+
+
+def gaussian(mean: Float[Array, "*batch d"], covariance: Float[Array, "*batch d d"]) -> Gaussian:
+    """The Gaussian law with this mean and this positive definite covariance."""
+    return Gaussian(mean, linalg.cholesky(covariance))
+
+
+def diagonal_gaussian(mean: Float[Array, "*batch d"], sd: Float[Array, "*batch d"]) -> Gaussian:
+    """Independent coordinates with these standard deviations; zero is allowed (no density then)."""
+    return Gaussian(mean, sd[..., :, None] * jnp.eye(sd.shape[-1], dtype=sd.dtype))
+
+
+def kl(first: Gaussian, second: Gaussian) -> Scalar:
+    """Kullback-Leibler divergence KL(first ‖ second) in nats."""
+    whitened = linalg.invert_lower(second.scale) @ first.scale
+    offset = linalg.solve_lower(second.scale, first.mean - second.mean)
+    log_ratio = linalg.log_determinant(second.scale) - linalg.log_determinant(first.scale)
+    return 0.5 * (jnp.sum(whitened * whitened) + offset @ offset - offset.shape[0] + log_ratio)
+
+
+def chernoff(first: Gaussian, second: Gaussian, alpha: Scalar | float = 0.5) -> Scalar:
+    """Chernoff α-divergence −log ∫ first^α second^(1−α), for α in [0, 1]."""
+    mixed = (1.0 - alpha) * first.covariance + alpha * second.covariance
+    lower = linalg.cholesky(mixed)
+    offset = linalg.solve_lower(lower, first.mean - second.mean)
+    spread = (1.0 - alpha) * linalg.log_determinant(first.scale) + alpha * linalg.log_determinant(second.scale)
+    return 0.5 * (alpha * (1.0 - alpha) * (offset @ offset) + linalg.log_determinant(lower) - spread)
+
+
+def bhattacharyya(first: Gaussian, second: Gaussian) -> Scalar:
+    """Bhattacharyya distance, the Chernoff divergence at α = 1/2."""
+    return chernoff(first, second, 0.5)

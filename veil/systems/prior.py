@@ -1,0 +1,73 @@
+"""What the adversary believes about the secret before anything is shared."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.stats import qmc
+
+from veil.types import Scalar
+
+
+class Prior(eqx.Module):
+    """A finite set of secrets and their masses."""
+
+    secrets: Float[Array, "K P"] = eqx.field(converter=jnp.asarray)
+    log_masses: Float[Array, " K"] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        if self.secrets.ndim != 2 or self.log_masses.shape != self.secrets.shape[:1]:
+            raise ValueError(
+                f"Give secrets of shape (K, P) and one log-mass each: got {self.secrets.shape} "
+                f"and {self.log_masses.shape}."
+            )
+
+    @property
+    def entropy(self) -> Scalar:
+        """H(q) in nats: the most that can ever leak."""
+        masses = jnp.exp(self.log_masses)
+        return -jnp.sum(jnp.where(masses > 0, masses * self.log_masses, 0.0))
+
+
+class _Marginal(Protocol):
+    """What is asked of a continuous distribution; every frozen scipy.stats distribution has it."""
+
+    def ppf(self, q, /): ...
+
+
+def finite_prior(secrets: Sequence | np.ndarray | Array, masses: Sequence | np.ndarray | None = None) -> Prior:
+    """Prior over the given secrets, uniform unless `masses` are given.
+
+    Args:
+        secrets: (K, P) values, or (K,) for scalar secrets.
+        masses: (K,) positive numbers that sum to one (tolerance 1e-6).
+    """
+    values = np.asarray(secrets, dtype=float)
+    values = values[:, None] if values.ndim == 1 else values
+    count = values.shape[0]
+    weights = np.full(count, 1.0 / count) if masses is None else np.asarray(masses, dtype=float)
+    if weights.shape != (count,) or not np.all(weights > 0) or abs(weights.sum() - 1.0) > 1e-6:
+        raise ValueError(
+            f"masses must be {count} positive numbers that sum to one; got {weights.tolist()}. "
+            "Divide them by their sum and leave out secrets without mass."
+        )
+    return Prior(jnp.asarray(values), jnp.log(jnp.asarray(weights / weights.sum())))
+
+
+def quasi_random_prior(marginals: Sequence[_Marginal], count: int, *, seed: int = 0) -> Prior:
+    """A finite uniform prior that stands for a continuous one with independent components.
+
+    The points are scrambled Sobol' points pushed through the inverse distribution functions, so `count`
+    is best a power of two.
+
+    Args:
+        marginals: one frozen distribution per component, e.g. `scipy.stats.lognorm(1.5, scale=0.12)`.
+        count: how many secrets.
+        seed: seed of the scrambling.
+    """
+    sobol = qmc.Sobol(len(marginals), scramble=True, rng=seed)
+    points = sobol.random_base2(max(count - 1, 0).bit_length())[:count]
+    return finite_prior(np.stack([law.ppf(points[:, i]) for i, law in enumerate(marginals)], axis=1))

@@ -1,0 +1,16 @@
+"""The shape vocabulary. Letters, everywhere:
+
+K secrets, M particles per secret, P size of a secret, N size of a state, E size of an external
+input, Y size of a release, T steps, B batch.
+"""
+
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Key = PRNGKeyArray
+Scalar = Float[Array, ""]
+Vector = Float[Array, " d"]
+Secret = Float[Array, " P"]
+State = Float[Array, " N"]
+External = Float[Array, " E"]
+Shared = Float[Array, " Y"]
+Noise = Float[Array, " n"]
