@@ -1,9 +1,12 @@
 """Linear algebra of many tiny matrices.
 
 A belief holds thousands of covariances of size two to eight. LAPACK, called once per matrix, is slow
-there and its gradients are slower; the loops below are unrolled over the matrix size, so that every
-operation is elementwise over the batch and the compiler fuses the lot.
+there and its gradients are slower. Here a symmetric or lower triangular matrix is taken apart into the
+list of its lower entries, each an array over the batch, and the loops run over the entries in Python:
+every operation is elementwise over the batch, and the compiler fuses the lot.
 """
+
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -11,10 +14,21 @@ from jaxtyping import Array, Bool, Float
 Matrices = Float[Array, "*batch d d"]
 Vectors = Float[Array, "*batch d"]
 Scalars = Float[Array, "*batch"]
+Entries = list[list[Array]]
 
 
-def _assemble(entries: list[list[Array]]) -> Matrices:
-    """Stack a list of rows of equally shaped scalars into lower triangular matrices."""
+def lower_entries(matrix: Matrices) -> Entries:
+    """The lower triangle of a batch of matrices, entry by entry."""
+    return [[matrix[..., i, j] for j in range(i + 1)] for i in range(matrix.shape[-1])]
+
+
+def entry(symmetric: Entries, i: int, j: int) -> Array:
+    """Entry (i, j) of a symmetric matrix kept by its lower triangle."""
+    return symmetric[max(i, j)][min(i, j)]
+
+
+def _assemble(entries: Entries) -> Matrices:
+    """Stack lower entries into lower triangular matrices."""
     size = len(entries)
     zero = jnp.zeros_like(entries[0][0])
     rows = [jnp.stack(row + [zero] * (size - len(row)), axis=-1) for row in entries]
@@ -23,35 +37,58 @@ def _assemble(entries: list[list[Array]]) -> Matrices:
 
 def cholesky(matrix: Matrices) -> Matrices:
     """Lower Cholesky factor L with L Lᵀ = matrix; NaN where the matrix is not positive definite."""
-    lower: list[list[Array]] = []
-    for i in range(matrix.shape[-1]):
+    given = lower_entries(matrix)
+    lower: Entries = []
+    for i, wanted in enumerate(given):
         row: list[Array] = []
         for j in range(i):
-            rest = matrix[..., i, j] - sum(row[k] * lower[j][k] for k in range(j))
+            rest = wanted[j] - sum(row[k] * lower[j][k] for k in range(j))
             row.append(rest / lower[j][j])
-        row.append(jnp.sqrt(matrix[..., i, i] - sum(value * value for value in row)))
+        row.append(jnp.sqrt(wanted[i] - sum(value * value for value in row)))
         lower.append(row)
     return _assemble(lower)
 
 
-def pivots(matrix: Matrices) -> tuple[Matrices, Vectors, Bool[Array, "*batch"]]:
-    """Unit lower factor and pivots of matrix = L D Lᵀ, and whether the matrix is positive definite.
+def ldl(symmetric: Entries) -> tuple[Entries, list[Array], Bool[Array, "*batch"]]:
+    """Unit lower factor and pivots of L D Lᵀ, and whether the matrix is positive definite.
 
     Pivots that are not positive are replaced by one, so that everything stays finite and the flag decides.
     """
-    unit: list[list[Array]] = []
-    diagonal: list[Array] = []
-    definite = jnp.ones(matrix.shape[:-2], bool)
-    for i in range(matrix.shape[-1]):
-        scaled: list[Array] = []  # entries of L D, row i
+    unit: Entries = []
+    pivots: list[Array] = []
+    definite = jnp.ones_like(symmetric[0][0], bool)
+    for i, wanted in enumerate(symmetric):
+        scaled: list[Array] = []  # row i of L D
         for j in range(i):
-            scaled.append(matrix[..., i, j] - sum(scaled[k] * unit[j][k] for k in range(j)))
-        row = [value / diagonal[j] for j, value in enumerate(scaled)]
-        pivot = matrix[..., i, i] - sum(a * b for a, b in zip(scaled, row, strict=True))
+            scaled.append(wanted[j] - sum(scaled[k] * unit[j][k] for k in range(j)))
+        row = [value / pivots[j] for j, value in enumerate(scaled)]
+        pivot = wanted[i] - sum(a * b for a, b in zip(scaled, row, strict=True))
         definite = definite & (pivot > 0)
-        diagonal.append(jnp.where(pivot > 0, pivot, 1.0))
+        pivots.append(jnp.where(pivot > 0, pivot, jnp.ones_like(pivot)))
         unit.append([*row, jnp.ones_like(pivot)])
-    return _assemble(unit), jnp.stack(diagonal, axis=-1), definite
+    return unit, pivots, definite
+
+
+def ldl_forward(unit: Entries, vector: Sequence[Array]) -> list[Array]:
+    """Solve L x = vector for a unit lower factor."""
+    solution: list[Array] = []
+    for i, value in enumerate(vector):
+        solution.append(value - sum(unit[i][k] * solution[k] for k in range(i)))
+    return solution
+
+
+def ldl_solve(unit: Entries, pivots: Sequence[Array], vector: Sequence[Array]) -> list[Array]:
+    """Solve L D Lᵀ x = vector."""
+    size = len(pivots)
+    solution = [value / pivot for value, pivot in zip(ldl_forward(unit, vector), pivots, strict=True)]
+    for i in reversed(range(size)):
+        solution[i] = solution[i] - sum(unit[k][i] * solution[k] for k in range(i + 1, size))
+    return solution
+
+
+def log_product(pivots: Sequence[Array]) -> Scalars:
+    """Sum of the logarithms of the pivots: a log-determinant."""
+    return sum((jnp.log(pivot) for pivot in pivots[1:]), jnp.log(pivots[0]))
 
 
 def solve_lower(lower: Matrices, vector: Vectors) -> Vectors:
@@ -65,12 +102,11 @@ def solve_lower(lower: Matrices, vector: Vectors) -> Vectors:
 
 def invert_lower(lower: Matrices) -> Matrices:
     """Inverse of a lower triangular matrix."""
-    inverse: list[list[Array]] = []
-    for i in range(lower.shape[-1]):
-        reciprocal = 1.0 / lower[..., i, i]
-        row = [
-            -reciprocal * sum(lower[..., i, k] * inverse[k][j] for k in range(j, i)) for j in range(i)
-        ]
+    given = lower_entries(lower)
+    inverse: Entries = []
+    for i, known in enumerate(given):
+        reciprocal = 1.0 / known[i]
+        row = [-reciprocal * sum(known[k] * inverse[k][j] for k in range(j, i)) for j in range(i)]
         inverse.append([*row, reciprocal])
     return _assemble(inverse)
 

@@ -1,0 +1,123 @@
+"""What every belief offers, and the arithmetic they share.
+
+A belief at time t is what someone who saw w_1..w_t and y_1..y_{t−1} knows about the secret and x_t: it
+stands before y_t. Whoever charges for leakage uses it as it is; `advance` then takes in y_t.
+"""
+
+import abc
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Bool, Float
+
+from veil.components import LOG_ZERO, Components, grouped
+from veil.kernel import Kernel
+from veil.laws import Gaussian, Law, Mixture
+from veil.systems.base import System
+from veil.types import External, Key, Scalar, Shared
+
+Masses = Float[Array, " K"]
+
+
+class Health(eqx.Module):
+    """How one advance went. Nothing raises inside a compiled step: trouble is data.
+
+    `depleted` marks the secrets under which the release was impossible for every particle. Such a secret
+    keeps no mass; if all are marked, the masses stay as they were and the release counts as unexplained.
+    """
+
+    log_evidence: Scalar  # log p(y_t | h_t)
+    log_likelihood: Float[Array, " K"]  # log p(y_t | θ, h_t)
+    effective: Float[Array, " K"]  # effective sample size after weighing, before resampling
+    depleted: Bool[Array, " K"]
+
+
+class Belief(eqx.Module):
+    """The law of (Θ, X_t) given the public history before y_t."""
+
+    secrets: eqx.AbstractVar[Float[Array, "K P"]]
+    log_masses: eqx.AbstractVar[Float[Array, " K"]]
+
+    @abc.abstractmethod
+    def moments(self) -> Gaussian:
+        """Mean and covariance of x_t given each secret, batched [K]; the scale may have zero columns."""
+
+    @abc.abstractmethod
+    def components(self, kernel: Kernel) -> Components:
+        """The mixture that y_t follows under this belief, each component labelled by its secret."""
+
+    @abc.abstractmethod
+    def advance(
+        self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
+    ) -> tuple[Self, Health]:
+        """Weigh by y_t, refresh, move by w_t: the belief before y_{t+1}.
+
+        Args:
+            system: whose transition moves the states.
+            kernel: the one that y_t was drawn from.
+            external: w_t.
+            shared: y_t, or None if it was withheld: nothing is weighed then.
+            key: public randomness of this step.
+        """
+
+
+def mixture_components(log_weights: Float[Array, "K M"], law: Law) -> Components:
+    """Components of Gaussian or mixture release laws batched [K, M], with joint log-weights."""
+    if isinstance(law, Gaussian):
+        return grouped(log_weights, law)
+    if isinstance(law, Mixture):
+        secrets, _, count = law.log_weights.shape
+        joint = (log_weights[:, :, None] + law.log_weights).reshape(secrets, -1)
+        mean = law.parts.mean.reshape(secrets, joint.shape[1], -1)
+        scale = law.parts.scale.reshape(*mean.shape, mean.shape[-1])
+        return grouped(joint, Gaussian(mean, scale))
+    raise TypeError(
+        f"A {type(law).__name__} release has no Gaussian components. Use a kernel with Gaussian or "
+        "mixture laws, or an exact formula for finite laws."
+    )
+
+
+def floored(log_values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """LOG_ZERO in place of −∞ and of values that are not numbers."""
+    return jnp.where(log_values > LOG_ZERO, log_values, LOG_ZERO)
+
+
+def absorb(log_masses: Masses, log_likelihood: Masses) -> tuple[Masses, Scalar, Bool[Array, " K"]]:
+    """Bayes' rule over the secrets: new log-masses, log p(y_t | h_t), and which secrets were impossible."""
+    depleted = log_likelihood < 0.5 * LOG_ZERO
+    joint = floored(log_masses + log_likelihood)
+    log_evidence = logsumexp(joint)
+    unexplained = log_evidence < 0.5 * LOG_ZERO
+    posterior = jnp.where(unexplained, log_masses, floored(joint - log_evidence))
+    return posterior, floored(log_evidence), depleted | unexplained
+
+
+def untouched(log_masses: Masses, effective: Masses) -> Health:
+    """Health of a step in which nothing was released."""
+    zeros = jnp.zeros_like(log_masses)
+    return Health(zeros[0], zeros, effective, jnp.zeros(zeros.shape, bool))
+
+
+def triangular_root(rows: Float[Array, "d n"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:
+    """Lower triangular L with L Lᵀ = rows · diag(weights) · rowsᵀ, by Gram-Schmidt on the rows.
+
+    It never forms the product, so float32 keeps its digits, and dependent rows give zeros, not NaN.
+    """
+    size = rows.shape[0]
+    lower: list[list[Array]] = []
+    axes: list[Array] = []
+    for i in range(size):
+        rest = rows[i]
+        entries: list[Array] = []
+        for axis in axes:
+            entries.append(jnp.sum(weights * rest * axis))
+            rest = rest - entries[-1] * axis
+        square = jnp.sum(weights * rest * rest)
+        alive = square > jnp.finfo(rows.dtype).tiny
+        length = jnp.sqrt(jnp.where(alive, square, 1.0))
+        axes.append(jnp.where(alive, rest / length, 0.0))
+        zero = jnp.zeros_like(square)
+        lower.append([*entries, jnp.where(alive, length, 0.0), *[zero] * (size - 1 - i)])
+    return jnp.stack([jnp.stack(row) for row in lower])

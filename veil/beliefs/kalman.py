@@ -1,0 +1,93 @@
+"""One extended Kalman filter per secret: exact when system and kernel are linear and Gaussian."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from veil import linalg
+from veil.beliefs.base import Belief, Health, absorb, floored, mixture_components, triangular_root, untouched
+from veil.beliefs.proposals import condition, release_line
+from veil.components import Components
+from veil.kernel import Kernel
+from veil.laws import Gaussian
+from veil.laws.gaussian import LOG_TWO_PI
+from veil.systems.base import System
+from veil.types import External, Key, Scalar, Secret, Shared
+
+
+class KalmanBelief(Belief):
+    """A Gaussian law of x_t per secret, kept as mean and factor of the covariance.
+
+    Updates act on the noise of that factor, where the prior is N(0, I): nothing is subtracted from a
+    covariance, so definiteness cannot be lost, and a degenerate law (a known start) needs no exception.
+    """
+
+    secrets: Float[Array, "K P"]
+    log_masses: Float[Array, " K"]
+    states: Gaussian  # batched [K]
+
+    @classmethod
+    def start(cls, system: System) -> Self:
+        """The belief at t = 1."""
+        prior = system.prior
+        return cls(prior.secrets, prior.log_masses, jax.vmap(system.initial)(prior.secrets))
+
+    def moments(self) -> Gaussian:
+        """The laws themselves."""
+        return self.states
+
+    def components(self, kernel: Kernel) -> Components:
+        """One Gaussian per secret, N(μ(m), J P Jᵀ + R)."""
+        laws = jax.vmap(_predict, (None, 0, 0))(kernel, self.secrets, self.states)
+        parts = jax.tree.map(lambda leaf: leaf[:, None], laws)
+        return mixture_components(self.log_masses[:, None], parts)
+
+    def advance(
+        self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
+    ) -> tuple[Self, Health]:
+        """Update by y_t, then predict x_{t+1}. Nothing is random."""
+        del key
+        effective = jnp.full_like(self.log_masses, jnp.inf)
+        states, log_masses, health = self.states, self.log_masses, untouched(self.log_masses, effective)
+        if shared is not None:
+            states, gains = jax.vmap(_update, (None, 0, 0, None))(kernel, self.secrets, states, shared)
+            log_masses, log_evidence, depleted = absorb(log_masses, floored(gains))
+            health = Health(log_evidence, floored(gains), effective, depleted)
+        moved = jax.vmap(_move, (None, 0, 0, None))(system, self.secrets, states, external)
+        return type(self)(self.secrets, log_masses, moved), health
+
+
+def _predict(kernel: Kernel, secret: Secret, law: Gaussian) -> Gaussian:
+    """The law of the release."""
+    line = release_line(kernel, secret, law)
+    return Gaussian(line.mean, _joined(line.slope, line.scale))
+
+
+def _update(kernel: Kernel, secret: Secret, law: Gaussian, shared: Shared) -> tuple[Gaussian, Scalar]:
+    """The law of the state given the release, and the log density of the release.
+
+    With z the posterior mean of the noise, (y − μ)ᵀ S⁻¹ (y − μ) = |R^{−1/2}(y − μ − A z)|² + |z|²: a sum of
+    squares where the textbook form is a difference of large numbers.
+    """
+    line = release_line(kernel, secret, law)
+    centre, root = condition(line, shared)
+    miss = linalg.solve_lower(line.scale, shared - line.mean - line.slope @ centre)
+    log_volume = linalg.log_determinant(line.scale) + linalg.log_determinant(root)
+    log_density = -0.5 * (miss @ miss + centre @ centre + log_volume + miss.shape[0] * LOG_TWO_PI)
+    # Not lower triangular, but a factor all the same; the next move makes it triangular again.
+    return Gaussian(law.sample(centre), law.scale @ linalg.invert_lower(root).T), log_density
+
+
+def _move(system: System, secret: Secret, law: Gaussian, external: External) -> Gaussian:
+    """The law of the next state, the transition linearised at the mean."""
+    after = system.transition(secret, law.mean, external)
+    jacobian = jax.jacfwd(lambda state: system.transition(secret, state, external).mean)(law.mean)
+    return Gaussian(after.mean, _joined(jacobian @ law.scale, after.scale))
+
+
+def _joined(first: Float[Array, "d n"], second: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """Triangular factor of first·firstᵀ + second·secondᵀ."""
+    rows = jnp.concatenate([first, second], axis=1)
+    return triangular_root(rows, jnp.ones_like(rows[0]))

@@ -1,0 +1,84 @@
+"""Noise-free sharing: the state is seen, so the transition densities are the likelihood."""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from veil.beliefs.base import Belief, Health, absorb, floored, mixture_components
+from veil.components import Components
+from veil.kernel import Kernel
+from veil.laws import Gaussian, Point
+from veil.laws.gaussian import LOG_TWO_PI
+from veil.systems.base import System
+from veil.types import External, Key, Scalar, Shared, State
+
+# A coordinate without noise matches if it is this many units of round-off from its prediction.
+ROUND_OFF = 64.0
+
+
+class ObservedBelief(Belief):
+    """The belief when y_t = x_t: the law of x_t given each secret is the transition law from x_{t−1}.
+
+    A coordinate that moves without noise tells nothing where it is as predicted (a known start), and
+    excludes the secret where it is not.
+    """
+
+    secrets: Float[Array, "K P"]
+    log_masses: Float[Array, " K"]
+    states: Gaussian  # batched [K]
+
+    @classmethod
+    def start(cls, system: System) -> Self:
+        """The belief at t = 1."""
+        prior = system.prior
+        return cls(prior.secrets, prior.log_masses, jax.vmap(system.initial)(prior.secrets))
+
+    def moments(self) -> Gaussian:
+        """The transition laws from the last state seen."""
+        return self.states
+
+    def components(self, kernel: Kernel) -> Components:
+        """One Gaussian per secret: the release is the state."""
+        law = kernel(self.secrets[0], self.states.mean[0])
+        if not isinstance(law, Point) or law.value.shape != self.states.mean[0].shape:
+            raise TypeError(
+                f"ObservedBelief is for sharing the whole state as it is, not a {type(law).__name__} law. "
+                "Use ParticleBelief or KalmanBelief for noisy releases."
+            )
+        return mixture_components(
+            self.log_masses[:, None], jax.tree.map(lambda leaf: leaf[:, None], self.states)
+        )
+
+    def advance(
+        self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
+    ) -> tuple[Self, Health]:
+        """Weigh by the density of x_t = y_t, then predict from it. Nothing is random."""
+        del kernel, key
+        if shared is None:
+            raise ValueError(
+                "ObservedBelief needs every release. Use ParticleBelief where releases may be withheld."
+            )
+        log_likelihood = floored(jax.vmap(_log_density, (0, None))(self.states, shared))
+        log_masses, log_evidence, depleted = absorb(self.log_masses, log_likelihood)
+        moved = jax.vmap(system.transition, (0, None, None))(self.secrets, shared, external)
+        effective = jnp.full_like(log_masses, jnp.inf)
+        health = Health(log_evidence, log_likelihood, effective, depleted)
+        return type(self)(self.secrets, log_masses, moved), health
+
+
+def _log_density(law: Gaussian, value: State) -> Scalar:
+    """Log density over the coordinates that have noise; −∞ if one without noise is elsewhere."""
+    noise: list[Array] = []
+    total = jnp.zeros_like(value[0])
+    for i in range(value.shape[0]):
+        known = law.mean[i] + sum((law.scale[i, j] * noise[j] for j in range(i)), jnp.zeros_like(total))
+        sd = law.scale[i, i]
+        tolerance = ROUND_OFF * jnp.finfo(value.dtype).eps * jnp.maximum(jnp.abs(known), 1.0)
+        matches = jnp.abs(value[i] - known) <= tolerance
+        safe = jnp.where(sd > 0, sd, 1.0)
+        noise.append(jnp.where(sd > 0, (value[i] - known) / safe, 0.0))
+        density = -0.5 * (noise[i] ** 2 + LOG_TWO_PI) - jnp.log(safe)
+        total = total + jnp.where(sd > 0, density, jnp.where(matches, 0.0, -jnp.inf))
+    return total

@@ -1,0 +1,108 @@
+"""The paper's pooled resampling: one flat cloud of (secret, state) particles.
+
+Resampling over all particles together moves mass between secrets by chance, and a secret that loses its
+last particle is gone for good, however likely it becomes later. `ParticleBelief` has neither fault; this
+variant is here for comparison with the paper.
+"""
+
+from typing import Self
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Bool, Float, Int
+
+from veil.beliefs.base import Belief, Health, floored, triangular_root, untouched
+from veil.beliefs.particles import ParticleBelief, Scheme
+from veil.components import LOG_ZERO, Components
+from veil.kernel import Kernel
+from veil.laws import Gaussian
+from veil.resampling import effective_sample_size
+from veil.systems.base import System
+from veil.types import External, Key, Shared
+
+
+class PooledBelief(Belief):
+    """Weighted pairs of secret and state; `log_weights` are normalised over all of them."""
+
+    secrets: Float[Array, "K P"]
+    labels: Int[Array, " Q"]
+    states: Float[Array, "Q N"]
+    log_weights: Float[Array, " Q"]
+    scheme: Scheme
+
+    @classmethod
+    def start(cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None) -> Self:
+        """The belief at t = 1, with `particles` states for each secret to begin with."""
+        first = ParticleBelief.start(system, particles, key=key, scheme=scheme)
+        secrets, _, size = first.states.shape
+        if first.scheme.proposal.needs_origin:
+            raise ValueError("PooledBelief moves particles by the bootstrap proposal only; use ParticleBelief.")
+        labels = jnp.repeat(jnp.arange(secrets, dtype=jnp.int32), particles)
+        joint = (first.log_masses[:, None] + first.log_weights).reshape(-1)
+        return cls(first.secrets, labels, first.states.reshape(-1, size), joint, first.scheme)
+
+    @property
+    def _member(self) -> Bool[Array, "K Q"]:
+        return self.labels[None, :] == jnp.arange(self.secrets.shape[0], dtype=jnp.int32)[:, None]
+
+    def _within(self, log_values: Float[Array, " Q"]) -> Float[Array, "K Q"]:
+        """The values of each secret's own particles, log 0 elsewhere."""
+        return jnp.where(self._member, log_values[None, :], LOG_ZERO)
+
+    @property
+    def log_masses(self) -> Float[Array, " K"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Log of the summed weights of each secret; log 0 for a secret that died out."""
+        return floored(logsumexp(self._within(self.log_weights), axis=1))
+
+    def moments(self) -> Gaussian:
+        """Weighted mean and covariance per secret; those of the whole cloud for a secret that died out."""
+        log_masses = self.log_masses
+        dead = log_masses < 0.5 * LOG_ZERO
+        own = jnp.exp(self._within(self.log_weights) - jnp.where(dead, 0.0, log_masses)[:, None])
+        weights = jnp.where(dead[:, None], jnp.exp(self.log_weights)[None, :], own)
+        mean = weights @ self.states
+        apart = jnp.swapaxes(self.states[None] - mean[:, None, :], 1, 2)
+        return Gaussian(mean, jax.vmap(triangular_root)(apart, weights))
+
+    def components(self, kernel: Kernel) -> Components:
+        """One Gaussian component per particle, in no order of secrets."""
+        law = jax.vmap(kernel)(self.secrets[self.labels], self.states)
+        if not isinstance(law, Gaussian):
+            raise TypeError(f"PooledBelief describes Gaussian releases, not {type(law).__name__}.")
+        return Components(self.labels, floored(self.log_weights), law, self.secrets.shape[0])
+
+    def advance(
+        self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
+    ) -> tuple[Self, Health]:
+        """Weigh, resample over all particles if the effective sample size is low, move."""
+        resample_key, move_key = jr.split(key)
+        effective = jax.vmap(effective_sample_size)(self._within(self.log_weights))
+        log_weights, health = self.log_weights, untouched(self.log_masses, effective)
+        if shared is not None:
+            log_weights, health = self._weigh(kernel, shared)
+        count = self.labels.shape[0]
+        low = effective_sample_size(log_weights) < self.scheme.threshold * count
+        drawn = self.scheme.resample(jax.lax.stop_gradient(log_weights), key=resample_key)
+        ancestors = jnp.where(low, drawn, jnp.arange(count, dtype=drawn.dtype))
+        labels = self.labels[ancestors]
+        laws = jax.vmap(system.transition, (0, 0, None))(self.secrets[labels], self.states[ancestors], external)
+        noise = jr.normal(move_key, self.states.shape, self.states.dtype)
+        states = jax.vmap(lambda law, numbers: law.sample(numbers))(laws, noise)
+        log_weights = jnp.where(low, -jnp.log(float(count)), log_weights)
+        return type(self)(self.secrets, labels, states, log_weights, self.scheme), health
+
+    def _weigh(self, kernel: Kernel, shared: Shared) -> tuple[Float[Array, " Q"], Health]:
+        """Multiply by the density of the release; equal weights if no particle explains it."""
+        each = lambda secret, state: kernel(secret, state).log_prob(shared)  # noqa: E731
+        gains = jax.vmap(each)(self.secrets[self.labels], self.states)
+        joint = floored(self.log_weights + floored(gains))
+        per_secret = logsumexp(self._within(joint), axis=1)
+        log_evidence = logsumexp(joint)
+        unexplained = log_evidence < 0.5 * LOG_ZERO
+        log_weights = jnp.where(unexplained, self.log_weights, floored(joint - log_evidence))
+        depleted = (per_secret < 0.5 * LOG_ZERO) | unexplained
+        log_likelihood = jnp.where(depleted, LOG_ZERO, per_secret - self.log_masses)
+        effective = jax.vmap(effective_sample_size)(self._within(log_weights))
+        return log_weights, Health(floored(log_evidence), log_likelihood, effective, depleted)

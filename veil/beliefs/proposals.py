@@ -1,0 +1,104 @@
+"""How a particle meets a release: as it stands (bootstrap), or moved towards what was released (guided)."""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from veil import linalg
+from veil.kernel import Kernel
+from veil.laws import Gaussian, Law, Mixture
+from veil.types import Noise, Scalar, Secret, Shared, State
+
+
+class Particle(eqx.Module):
+    """A state and the law that it was drawn from (None where the proposal does not ask for it)."""
+
+    state: State
+    origin: Gaussian | None
+
+
+class Proposal(eqx.Module):
+    """Where to put a particle once the release is known, and the importance weight that makes it right."""
+
+    needs_origin: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def __call__(
+        self, kernel: Kernel, secret: Secret, particle: Particle, shared: Shared, noise: Noise
+    ) -> tuple[State, Scalar]:
+        """The state to go on with and its log-weight, whose exponential has mean p(y | origin)."""
+
+
+class Bootstrap(Proposal):
+    """Leave the particle where it is; weigh by the density of the release."""
+
+    needs_origin: ClassVar[bool] = False
+
+    def __call__(
+        self, kernel: Kernel, secret: Secret, particle: Particle, shared: Shared, noise: Noise
+    ) -> tuple[State, Scalar]:
+        """The same state, and log K(y | θ, x)."""
+        del noise
+        return particle.state, kernel(secret, particle.state).log_prob(shared)
+
+
+class Guided(Proposal):
+    """Draw the particle again from its origin, given the release, with the kernel linearised there.
+
+    Works on the noise z of x = m + L z, so that degenerate origins are no exception: the linearised
+    posterior of z is Gaussian with precision I + AᵀR⁻¹A, A = J L, never worse conditioned than the prior.
+    """
+
+    needs_origin: ClassVar[bool] = True
+
+    def __call__(
+        self, kernel: Kernel, secret: Secret, particle: Particle, shared: Shared, noise: Noise
+    ) -> tuple[State, Scalar]:
+        """A fresh state, and log K(y | θ, x) + log N(z; 0, I) − log q(z)."""
+        origin = particle.origin
+        assert origin is not None  # kept by the belief because of `needs_origin`
+        centre, root = condition(release_line(kernel, secret, origin), shared)
+        move = centre + jnp.swapaxes(linalg.invert_lower(root), -1, -2) @ noise
+        state = origin.sample(move)
+        correction = 0.5 * (noise @ noise - move @ move - linalg.log_determinant(root))
+        return state, kernel(secret, state).log_prob(shared) + correction
+
+
+class Line(eqx.Module):
+    """y ≈ mean + slope z + scale ε: a release as a linear function of the noise z of the state."""
+
+    mean: Float[Array, " Y"]
+    slope: Float[Array, "Y N"]
+    scale: Float[Array, "Y Y"]
+
+
+def release_line(kernel: Kernel, secret: Secret, origin: Gaussian) -> Line:
+    """The release linearised at the mean of the state's law, the kernel's covariance taken there."""
+    law = as_gaussian(kernel(secret, origin.mean))
+    jacobian = jax.jacfwd(lambda state: as_gaussian(kernel(secret, state)).mean)(origin.mean)
+    return Line(law.mean, jacobian @ origin.scale, law.scale)
+
+
+def condition(line: Line, shared: Shared) -> tuple[Noise, Float[Array, "N N"]]:
+    """Posterior of z ~ N(0, I) given the release: its mean, and the Cholesky factor of its precision."""
+    whitener = linalg.invert_lower(line.scale)
+    slope = whitener @ line.slope
+    pull = slope.T @ (whitener @ (shared - line.mean))
+    root = linalg.cholesky(jnp.eye(slope.shape[1], dtype=slope.dtype) + slope.T @ slope)
+    return linalg.invert_lower(root).T @ linalg.solve_lower(root, pull), root
+
+
+def as_gaussian(law: Law) -> Gaussian:
+    """The law itself if Gaussian, the Gaussian with its moments if a mixture; others are refused."""
+    if isinstance(law, Gaussian):
+        return law
+    if isinstance(law, Mixture):
+        return law.moments()
+    raise TypeError(
+        f"Linearising needs a release law with a mean and a covariance, not a {type(law).__name__}. "
+        "Track finite laws with a bootstrap ParticleBelief and noise-free sharing with ObservedBelief."
+    )

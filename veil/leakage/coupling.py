@@ -1,0 +1,76 @@
+"""Coupled maximum entropy: give the adversary a label Z that says nothing about the secret.
+
+Couple the conditional mixtures, so that one draw of Z = (i_1, …, i_K) picks a component for every secret with
+the same mass whatever the secret is. Then I(Θ; Y) ≤ I(Θ; Y, Z) = I(Θ; Y | Z), and given Z each secret has a
+single Gaussian: its entropy is exact, and the mixture of K Gaussians has at most the entropy of its moments.
+Couplings are quantile couplings along a curve; particles driven by common noise pair up with themselves.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int
+
+from veil.components import Components
+from veil.laws import Gaussian, kl, match_moments
+from veil.leakage.curve import curve_order
+from veil.types import Scalar
+
+
+def coupled(components: Components, *, by_index: bool = False) -> Scalar:
+    """Coupled maximum-entropy bound on I(Θ; Y), in nats.
+
+    Args:
+        components: the labelled mixture.
+        by_index: pair the components in the order they are listed (common random numbers) instead of along
+            a Hilbert curve through the centred components of each secret.
+    """
+    masses, members = lax.stop_gradient(_quantile_coupling(components, by_index))
+    log_masses = components.log_masses
+
+    def atom(member):
+        parts = jax.tree.map(lambda leaf: leaf[member], components.parts)
+        return jnp.minimum(components.entropy, _information(log_masses, parts))
+
+    return jnp.sum(masses * jax.vmap(atom, in_axes=1)(members))
+
+
+def _information(log_masses: Float[Array, " K"], parts: Gaussian) -> Scalar:
+    """Upper bound on the information about the label in one mixture of K Gaussians."""
+    masses = jnp.exp(log_masses)
+    by_moments = match_moments(log_masses, parts).entropy() - masses @ jax.vmap(Gaussian.entropy)(parts)
+    divergences = jax.vmap(lambda first: jax.vmap(lambda second: kl(first, second))(parts))(parts)
+    by_pairs = -masses @ logsumexp(log_masses[None, :] - divergences, axis=1)
+    return jnp.minimum(by_moments, by_pairs)
+
+
+def _quantile_coupling(
+    components: Components, by_index: bool
+) -> tuple[Float[Array, " N"], Int[Array, "K N"]]:
+    """Masses of N atoms, and for each secret the component that stands at each atom."""
+    labels, count = components.labels, components.labels.shape[0]
+    weights = jnp.exp(components.log_conditional)
+    if by_index:
+        order = jnp.argsort(labels, stable=True)
+    else:
+        member = (labels[None, :] == jnp.arange(components.secrets)[:, None]).astype(weights.dtype)
+        centres = (member * weights[None, :]) @ components.parts.mean
+        order = curve_order(components.parts.mean - centres[labels], labels, jnp)
+    sorted_labels, sorted_weights = labels[order], weights[order]
+
+    def quantiles(secret):
+        own = sorted_labels == secret
+        inside = jnp.cumsum(jnp.where(own, sorted_weights, 0.0))
+        inside = inside / jnp.where(inside[-1] > 0, inside[-1], 1.0)
+        return jnp.where(sorted_labels < secret, -1.0, jnp.where(own, inside, 2.0))
+
+    edges = jax.vmap(quantiles)(jnp.arange(components.secrets))
+    own_edge = edges[sorted_labels, jnp.arange(count)]
+    cuts = jnp.sort(jnp.clip(own_edge, 0.0, 1.0))
+    starts = jnp.concatenate([jnp.zeros_like(cuts[:1]), cuts[:-1]])
+    middles = 0.5 * (starts + cuts)
+    found = jax.vmap(lambda edge: jnp.searchsorted(edge, middles, side="right"))(edges)
+    last = jnp.sum(labels[None, :] <= jnp.arange(components.secrets)[:, None], axis=1, dtype=found.dtype) - 1
+    found = jnp.clip(jnp.minimum(found, last[:, None]), 0, count - 1)
+    return cuts - starts, order[found]

@@ -1,0 +1,91 @@
+"""An unbiased estimate of I(Θ; Y): the mean of the posterior's divergence from the prior.
+
+I = E_p g(Y) with g(y) = KL(posterior given y ‖ prior). All densities are known, so g is exact; it lies between
+zero and log 1/min q, has no variance where nothing leaks, and one value costs N. Points are quasi-random.
+Gradients must flow through the points *and* through the densities; dropping either biases them.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, Int
+from scipy.stats import qmc
+
+from veil import linalg
+from veil.components import Components
+from veil.leakage.curve import curve_order
+from veil.leakage.rows import blocks
+from veil.types import Key, Scalar
+
+
+def posterior_information(components: Components, points: Float[Array, "S d"]) -> Float[Array, " S"]:
+    """g(y) = Σ_k π_k(y) log(π_k(y)/q_k) at every point, in nats."""
+    inverse = linalg.invert_lower(components.parts.scale)
+    constant = components.log_weights - 0.5 * linalg.log_determinant(components.parts.scale)
+    member = jax.nn.one_hot(components.labels, components.secrets, dtype=constant.dtype)
+    log_masses, size = components.log_masses, points.shape[1]
+
+    def one(point):
+        apart = [point[i] - components.parts.mean[:, i] for i in range(size)]
+        noise = [sum(inverse[:, i, j] * apart[j] for j in range(i + 1)) for i in range(size)]
+        scores = constant - 0.5 * sum(value * value for value in noise)
+        shares = jnp.exp(scores - lax.stop_gradient(jnp.max(scores))) @ member
+        posterior = shares / jnp.sum(shares)
+        present = posterior > 0
+        ratio = jnp.log(jnp.where(present, posterior, 1.0)) - log_masses
+        return jnp.sum(jnp.where(present, posterior * ratio, 0.0))
+
+    return blocks(one, points, constant.shape[0])
+
+
+def estimate(components: Components, points: int = 1024, *, key: Key) -> Scalar:
+    """Unbiased estimate of I(Θ; Y) from `points` quasi-random draws; differentiable in everything.
+
+    The first quasi-random coordinate chooses the component along a Hilbert curve, the others its noise; a
+    fresh random shift makes the estimate unbiased. The chosen component enters with the ratio of its weight
+    to itself, whose value is one and whose derivative is the missing derivative of the choice.
+    """
+    uniforms = shifted_sobol(points, components.parts.mean.shape[1] + 1, components.log_weights.dtype, key=key)
+    index, noise = _draw(components, uniforms)
+    weights = jnp.exp(components.log_weights - lax.stop_gradient(components.log_weights))[index]
+    return jnp.mean(weights * posterior_information(components, _move(components, index, noise)))
+
+
+def estimate_per_component(components: Components, points: int = 8, *, key: Key) -> Scalar:
+    """Unbiased estimate with `points` draws for every component: N² · points work, the least variance."""
+    count, size = components.parts.mean.shape
+    base = shifted_sobol(points, size, components.log_weights.dtype, key=key)
+    shifts = jax.random.uniform(jax.random.fold_in(key, 1), (count, 1, size), base.dtype)
+    noise = ndtri(_inside((base[None, :, :] + shifts) % 1.0)).reshape(-1, size)
+    index = jnp.repeat(jnp.arange(count), points)
+    values = posterior_information(components, _move(components, index, noise))
+    return jnp.exp(components.log_weights) @ jnp.mean(values.reshape(count, points), axis=1)
+
+
+def shifted_sobol(points: int, dimensions: int, dtype, *, key: Key) -> Float[Array, "S D"]:
+    """Sobol' points with one random shift modulo one, strictly inside the unit cube."""
+    base = qmc.Sobol(dimensions, scramble=False).random_base2(max(points - 1, 0).bit_length())[:points]
+    shift = jax.random.uniform(key, (1, dimensions), dtype)
+    return _inside((jnp.asarray(base, dtype) + shift) % 1.0)
+
+
+def _inside(uniforms):
+    edge = jnp.finfo(uniforms.dtype).eps
+    return jnp.clip(uniforms, edge, 1.0 - edge)
+
+
+def _draw(components: Components, uniforms: Float[Array, "S D"]) -> tuple[Int[Array, " S"], Float[Array, "S d"]]:
+    """Component and noise that quasi-random points stand for."""
+    frozen = jax.tree.map(lax.stop_gradient, components)
+    order = curve_order(frozen.parts.mean, jnp.zeros_like(frozen.labels), jnp)
+    steps = jnp.cumsum(jnp.exp(frozen.log_weights[order]))
+    place = jnp.searchsorted(steps, uniforms[:, 0] * steps[-1], side="right")
+    return order[jnp.minimum(place, order.shape[0] - 1)], ndtri(uniforms[:, 1:])
+
+
+def _move(components: Components, index: Int[Array, " S"], noise: Float[Array, "S d"]) -> Float[Array, "S d"]:
+    """Points of the chosen components with the given noise."""
+    return components.parts.mean[index] + jnp.einsum("sij,sj->si", components.parts.scale[index], noise)
+
+

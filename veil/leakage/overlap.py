@@ -1,0 +1,72 @@
+"""The hot loop: log Σ_j w_j exp(−KL(N_i ‖ N_j)) over all pairs of components."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from veil import linalg
+from veil.laws import Gaussian, match_moments
+from veil.leakage.rows import Prepared, blocks, prepare
+
+LogWeights = Float[Array, " M"]
+
+ROUNDING = 1e-4  # nats: above this possible error the product form gives way to differences
+
+
+def kl_overlap(log_weights: LogWeights, parts: Gaussian) -> LogWeights:
+    """log Σ_j w_j exp(−KL(N_i ‖ N_j)) for every i, in nats.
+
+    KL is bilinear in (moments of i, natural parameters of j): one matrix product per block of rows. That
+    form cancels when components are much narrower than their spread, so where its rounding error could
+    exceed `ROUNDING` the differences of means are formed pair by pair instead. KL is never negative and
+    the self term keeps each sum above w_i, so the usual shift by the maximum is not needed.
+    """
+    prepared = prepare(_whiten(log_weights, parts))
+    reach = jnp.max(jnp.sum(prepared.mean**2, axis=1))
+    sharpness = jnp.max(jnp.trace(prepared.precision, axis1=1, axis2=2))
+    safe = reach * sharpness * jnp.finfo(reach.dtype).eps < ROUNDING
+    overlap = lax.cond(safe, _by_product, _by_difference, jnp.exp(log_weights), prepared)
+    return jnp.log(jnp.maximum(overlap, jnp.finfo(overlap.dtype).tiny))
+
+
+def _whiten(log_weights: LogWeights, parts: Gaussian) -> Gaussian:
+    """Coordinates in which the whole mixture has mean zero and unit covariance; KL does not change."""
+    whole = jax.tree.map(lax.stop_gradient, match_moments(log_weights, parts))
+    inverse = linalg.invert_lower(whole.scale)
+    return Gaussian((parts.mean - whole.mean[None, :]) @ inverse.T, inverse[None, :, :] @ parts.scale)
+
+
+def _by_product(weights: LogWeights, prepared: Prepared) -> LogWeights:
+    """Rows × columns as one matrix product per block."""
+    mean, size = prepared.mean, prepared.mean.shape[1]
+    second = prepared.covariance + linalg.outer(mean)
+    drift = jnp.einsum("mij,mj->mi", prepared.precision, mean)
+    own = -0.5 * (jnp.sum(drift * mean, axis=1) + prepared.log_det)
+    pairs = [(i, j) for i in range(size) for j in range(i + 1)]
+    moments = jnp.stack([second[:, i, j] for i, j in pairs], axis=1)
+    natural = jnp.stack([(-0.5 if i == j else -1.0) * prepared.precision[:, i, j] for i, j in pairs], axis=1)
+    rows = jnp.concatenate([moments, mean, jnp.ones_like(mean[:, :1])], axis=1)
+    columns = jnp.concatenate([natural, drift, own[:, None]], axis=1).T
+
+    def row(features, log_det):
+        return jnp.exp(features @ columns + 0.5 * (log_det + size)) @ weights
+
+    return blocks(lambda pair: row(*pair), (rows, prepared.log_det), weights.shape[0])
+
+
+def _by_difference(weights: LogWeights, prepared: Prepared) -> LogWeights:
+    """The same from differences of means: right for narrow components, somewhat slower."""
+    return blocks(lambda row: jnp.exp(-kl_to(row, prepared)) @ weights, prepared, weights.shape[0])
+
+
+def kl_to(row: Prepared, columns: Prepared) -> LogWeights:
+    """KL(row ‖ column) for every column, never negative."""
+    size = row.mean.shape[0]
+    apart = [row.mean[i] - columns.mean[:, i] for i in range(size)]
+    total = columns.log_det - row.log_det - size
+    for i in range(size):
+        for j in range(i + 1):
+            share = columns.precision[:, i, j] * (apart[i] * apart[j] + row.covariance[i, j])
+            total = total + (1.0 if i == j else 2.0) * share
+    return jnp.maximum(0.5 * total, 0.0)

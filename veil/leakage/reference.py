@@ -1,0 +1,85 @@
+"""Upper bounds on the entropy of a mixture p from a smaller reference mixture.
+
+For any weights W and Gaussians G, H(p) ≤ −Σ_i w_i log Σ_c W_c exp(E_i log G_c): Gibbs' inequality against
+Σ W_c G_c, then Jensen's. One moment-matched G gives `moment_entropy`; G = the components themselves gives
+`kl_entropy`; expectation-maximisation finds the ones between, and every iterate is a bound.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from veil import linalg
+from veil.components import LOG_ZERO
+from veil.laws import Gaussian, gaussian, match_moments
+from veil.laws.gaussian import LOG_TWO_PI
+from veil.leakage.curve import curve_order
+from veil.types import Scalar
+
+SIZES = (2, 4, 8, 16)
+SWEEPS = 25
+
+LogWeights = Float[Array, " N"]
+
+
+def reference_entropy(log_weights: LogWeights, parts: Gaussian) -> Scalar:
+    """Least reference bound over a few reference sizes, fitted by expectation-maximisation.
+
+    The fitted reference is held fixed in gradients: it is a bound for neighbouring mixtures as well.
+    """
+    frozen = jax.tree.map(lax.stop_gradient, (log_weights, parts))
+    chunks = jnp.asarray(np.array(SIZES), log_weights.dtype)
+    fits = jax.vmap(lambda size: _fit(*frozen, size))(chunks)
+    bounds = jax.vmap(lambda weights, reference: _bound(log_weights, parts, weights, reference))(*fits)
+    return jnp.min(bounds)
+
+
+def _bound(log_weights: LogWeights, parts: Gaussian, log_shares, reference: Gaussian) -> Scalar:
+    fit = logsumexp(log_shares[None, :] + _expected_log(parts, reference), axis=1)
+    return -jnp.sum(jnp.exp(log_weights) * fit)
+
+
+def _expected_log(parts: Gaussian, reference: Gaussian) -> Float[Array, "N C"]:
+    """E_i log G_c for every component i and reference c."""
+    precision = linalg.precision(reference.scale)
+    apart = parts.mean[:, None, :] - reference.mean[None, :, :]
+    second = parts.covariance[:, None, :, :] + linalg.outer(apart)
+    spread = jnp.einsum("cij,ncij->nc", precision, second)
+    constant = linalg.log_determinant(reference.scale) + parts.mean.shape[1] * LOG_TWO_PI
+    return -0.5 * (spread + constant[None, :])
+
+
+def _fit(log_weights: LogWeights, parts: Gaussian, size: Scalar):
+    """Log-shares and Gaussians of a reference of the given size (the arrays hold the largest size)."""
+    whole = match_moments(log_weights, parts)
+    order = curve_order(parts.mean, jnp.zeros_like(log_weights, jnp.int32), jnp)
+    steps = jnp.cumsum(jnp.exp(log_weights[order]))
+    chunk = jnp.minimum(jnp.floor(steps * size / steps[-1]), size - 1.0).astype(jnp.int32)
+    start = jnp.zeros_like(chunk).at[order].set(chunk)
+    belongs = jax.nn.one_hot(start, max(SIZES), dtype=log_weights.dtype)
+
+    def sweep(belongs, _):
+        log_shares, reference = _moments(log_weights, parts, belongs, whole)
+        scores = log_shares[None, :] + _expected_log(parts, reference)
+        return jax.nn.softmax(scores, axis=1), None
+
+    belongs, _ = lax.scan(sweep, belongs, None, length=SWEEPS)
+    return _moments(log_weights, parts, belongs, whole)
+
+
+def _moments(log_weights: LogWeights, parts: Gaussian, belongs: Float[Array, "N C"], whole: Gaussian):
+    """Shares, means and covariances of the reference given who belongs where."""
+    weighted = jnp.exp(log_weights)[:, None] * belongs
+    shares = jnp.sum(weighted, axis=0)
+    used = shares > 1e-12
+    weighted = weighted / jnp.where(used, shares, 1.0)[None, :]
+    mean = weighted.T @ parts.mean
+    apart = parts.mean[:, None, :] - mean[None, :, :]
+    covariance = jnp.einsum("nc,ncij->cij", weighted, parts.covariance[:, None, :, :] + linalg.outer(apart))
+    covariance = jnp.where(used[:, None, None], covariance, whole.covariance[None, :, :])
+    log_shares = jnp.where(used, jnp.log(jnp.where(used, shares, 1.0)), LOG_ZERO)
+    total = logsumexp(log_shares)
+    return log_shares - total, gaussian(jnp.where(used[:, None], mean, whole.mean[None, :]), covariance)

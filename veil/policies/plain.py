@@ -1,0 +1,83 @@
+"""Policies that look at nothing: the truth, the truth with noise, the truth on a grid."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from veil.beliefs.base import Belief
+from veil.kernel import Kernel
+from veil.laws import Finite, Gaussian, Point, diagonal_gaussian
+from veil.policies.base import Policy
+from veil.systems.base import System
+from veil.types import External, Secret, State
+
+
+class Truth(Policy):
+    """Share what the system puts out, as it is."""
+
+    system: System
+
+    def __call__(self, belief: Belief, external: External, time: Int[Array, ""]) -> Kernel:
+        """The same kernel at every step."""
+        del belief, external, time
+        return TruthKernel(self.system)
+
+
+class TruthKernel(Kernel):
+    """All mass on the system's output."""
+
+    system: System
+
+    def __call__(self, secret: Secret, state: State) -> Point:
+        """The output, without randomness."""
+        del secret
+        return Point(self.system.output(state))
+
+
+class GaussianNoise(Policy):
+    """Share the output plus independent Gaussian noise, one standard deviation per axis."""
+
+    system: System
+    sd: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, belief: Belief, external: External, time: Int[Array, ""]) -> Kernel:
+        """The same kernel at every step."""
+        del belief, external, time
+        return NoiseKernel(self.system, self.sd)
+
+
+class NoiseKernel(Kernel):
+    """The system's output plus independent Gaussian noise."""
+
+    system: System
+    sd: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, secret: Secret, state: State) -> Gaussian:
+        """Gaussian around the output."""
+        del secret
+        return diagonal_gaussian(self.system.output(state), self.sd)
+
+
+class Quantised(Policy):
+    """Share the grid point nearest to the output, one step per axis."""
+
+    system: System
+    step: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, belief: Belief, external: External, time: Int[Array, ""]) -> Kernel:
+        """The same kernel at every step."""
+        del belief, external, time
+        return GridKernel(self.system, self.step)
+
+
+class GridKernel(Kernel):
+    """All mass on the grid point nearest to the system's output."""
+
+    system: System
+    step: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, secret: Secret, state: State) -> Finite:
+        """One atom."""
+        del secret
+        atom = self.step * jnp.round(self.system.output(state) / self.step)
+        return Finite(atom[None, :], jnp.zeros_like(atom[:1]))

@@ -1,0 +1,123 @@
+"""The second part of an examination: values, gradients, densities and structure at the probes."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from veil.laws import Gaussian
+from veil.systems import probes as probing
+from veil.systems.base import Field, System
+from veil.systems.probes import Probes
+from veil.systems.report import Finding
+
+
+def check_finite(system: System, points: Probes) -> Iterator[Finding]:
+    """No NaN, no infinity, release withheld or not."""
+    law = jax.vmap(system.transition)(points.secrets, points.states, points.externals)
+    start = jax.vmap(system.initial)(points.secrets)
+    withheld = jax.vmap(lambda w, z: system.react(w, None, z))(points.externals, points.reaction_noise)
+    cost = jax.vmap(system.cost)(points.secrets, points.states, points.after, points.shared)
+    values = {"initial": start, "transition": law, "output": points.shared, "react": points.externals}
+    values |= {"react without a release": withheld, "cost": cost}
+    values |= {"distortion": jax.vmap(system.distortion)(points.states, points.shared)}
+    for name, value in values.items():
+        if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(value)):
+            message = f"`{name}` is not finite within a few steps; guard divisions and roots."
+            yield Finding("error", "finite", message)
+
+
+def check_ranges(system: System, points: Probes) -> Iterator[Finding]:
+    """Values within the ranges that the fields state."""
+    reached = {"secret": system.prior.secrets, "state": points.states}
+    reached |= {"external": points.externals, "shared": points.shared}
+    for kind, values in reached.items():
+        fields: tuple[Field, ...] = getattr(system, f"{kind}_fields")
+        for field, column in zip(fields, np.asarray(values).T, strict=True):
+            if column.min() < field.low or column.max() > field.high:
+                span = f"[{column.min():.4g}, {column.max():.4g}] leaves [{field.low:g}, {field.high:g}]"
+                message = f"{kind} {field.name!r}: {span}; widen the Field's range or mend the dynamics."
+                yield Finding("warning", "range", message)
+
+
+def check_secret(system: System, points: Probes) -> Iterator[Finding]:
+    """The transition should depend on the secret, the start should not."""
+    secrets = probing.some_secrets(system, 32)
+
+    def spread(law: Gaussian) -> bool:
+        return all(np.allclose(leaf, leaf[:1], rtol=1e-6, atol=1e-9) for leaf in jax.tree.leaves(law))
+
+    moves = jax.vmap(jax.vmap(system.transition, (None, 0, 0)), (0, None, None))
+    if len(secrets) > 1 and spread(moves(secrets, points.states, points.externals)):
+        message = "`transition` does not depend on the secret, so nothing can leak; is the secret used?"
+        yield Finding("warning", "nothing-to-hide", message)
+    if not spread(jax.vmap(system.initial)(secrets)):
+        message = "`initial` depends on the secret, so the first release already tells; start all alike."
+        yield Finding("warning", "initial-secret", message)
+
+
+def check_gradients(system: System, points: Probes) -> Iterator[Finding]:
+    """Gradients that learning follows: finite, present, right."""
+    size = points.states.shape[1]
+    both = jnp.concatenate([points.states, points.after], axis=1)
+    apart = points.shared + probing.stride(points.shared, 1.0)[None, :]
+    cases = (
+        ("transition", "mean of `transition` in the state", points.states,
+         lambda at, x: system.transition(at.secrets, x, at.externals).mean),
+        ("react", "`react` in the external input", points.externals,
+         lambda at, w: system.react(w, at.shared, at.reaction_noise)),
+        ("react", "`react` in the release", apart,
+         lambda at, y: system.react(at.externals, y, at.reaction_noise)),
+        ("distortion", "`distortion` in the release", apart, lambda at, y: system.distortion(at.states, y)),
+        ("cost", "`cost` in the states", both,
+         lambda at, x: system.cost(at.secrets, x[:size], x[size:], at.shared)),
+    )  # fmt: skip
+    for method, name, where, function in cases:
+        if fault := probing.gradient_fault(function, points, where):
+            advice = "Look for rounding, comparisons, stop_gradient, and roots or divisions at zero."
+            yield Finding("warning", f"gradient-{method}", f"The gradient of {name} {fault}. {advice}")
+    slopes = jax.vmap(jax.grad(system.distortion, argnums=1))(points.states, points.shared)
+    if not bool(jnp.all(jnp.isfinite(slopes))):
+        advice = "Write jnp.where(q > 0, jnp.sqrt(jnp.where(q > 0, q, 1.0)), 0.0) instead of jnp.sqrt(q)."
+        message = f"The gradient of `distortion` is not finite where the release is the truth. {advice}"
+        yield Finding("warning", "gradient-distortion", message)
+
+
+def check_density(system: System, points: Probes) -> Iterator[Finding]:
+    """Draw, density and recovered noise of both laws agree."""
+    laws = {
+        "initial": jax.vmap(system.initial)(points.secrets),
+        "transition": jax.vmap(system.transition)(points.secrets, points.states, points.externals),
+    }
+    for name, law in laws.items():
+        if not probing.degenerate(law.scale):
+            if fault := probing.law_fault(law, points.noise):
+                yield Finding("error", "density", f"In the law of `{name}`, {fault}.")
+        elif name == "initial":
+            message = "The initial law has no density: the start is known, exactly or in some direction."
+            yield Finding("note", "degenerate-initial", message)
+        else:
+            message = "The transition has no density: some direction has no noise; add a little."
+            yield Finding("warning", "degenerate-transition", message)
+
+
+def check_structure(system: System, points: Probes) -> Iterator[Finding]:
+    """Facts that decide which methods apply; none is a fault."""
+
+    def mean(at: Probes, state: jax.Array) -> jax.Array:
+        return system.transition(at.secrets, state, at.externals).mean
+
+    def scale(at: Probes, state: jax.Array) -> jax.Array:
+        return system.transition(at.secrets, state, at.externals).scale
+
+    if probing.bends(mean, points, points.states):
+        yield Finding("note", "nonlinear", "The mean of `transition` is not linear in the state.")
+    if probing.varies(scale, points, points.states):
+        yield Finding("note", "noise-varies", "The noise of `transition` depends on the state.")
+    if points.shared.shape != points.states.shape or not np.array_equal(points.shared, points.states):
+        yield Finding(
+            "note", "partial-output", "`output` is not the whole state: part of it is never shared."
+        )
+    if probing.bends(lambda at, state: system.output(state), points, points.states):
+        yield Finding("note", "bent-output", "`output` is not linear in the state.")
