@@ -5,7 +5,6 @@ stands before y_t. Whoever charges for leakage uses it as it is; `advance` then 
 """
 
 import abc
-from typing import Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -51,7 +50,7 @@ class Belief(eqx.Module):
     @abc.abstractmethod
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
-    ) -> tuple[Self, Health]:
+    ) -> tuple["Belief", Health]:
         """Weigh by y_t, refresh, move by w_t: the belief before y_{t+1}.
 
         Args:

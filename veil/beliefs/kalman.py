@@ -1,7 +1,5 @@
 """One extended Kalman filter per secret: exact when system and kernel are linear and Gaussian."""
 
-from typing import Self
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -29,7 +27,7 @@ class KalmanBelief(Belief):
     states: Gaussian  # batched [K]
 
     @classmethod
-    def start(cls, system: System) -> Self:
+    def start(cls, system: System) -> "KalmanBelief":
         """The belief at t = 1."""
         prior = system.prior
         return cls(prior.secrets, prior.log_masses, jax.vmap(system.initial)(prior.secrets))
@@ -46,7 +44,7 @@ class KalmanBelief(Belief):
 
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
-    ) -> tuple[Self, Health]:
+    ) -> tuple["KalmanBelief", Health]:
         """Update by y_t, then predict x_{t+1}. Nothing is random."""
         del key
         effective = jnp.full_like(self.log_masses, jnp.inf)

@@ -1,7 +1,5 @@
 """Noise-free sharing: the state is seen, so the transition densities are the likelihood."""
 
-from typing import Self
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -30,7 +28,7 @@ class ObservedBelief(Belief):
     states: Gaussian  # batched [K]
 
     @classmethod
-    def start(cls, system: System) -> Self:
+    def start(cls, system: System) -> "ObservedBelief":
         """The belief at t = 1."""
         prior = system.prior
         return cls(prior.secrets, prior.log_masses, jax.vmap(system.initial)(prior.secrets))
@@ -53,7 +51,7 @@ class ObservedBelief(Belief):
 
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
-    ) -> tuple[Self, Health]:
+    ) -> tuple["ObservedBelief", Health]:
         """Weigh by the density of x_t = y_t, then predict from it. Nothing is random."""
         del kernel, key
         if shared is None:

@@ -4,7 +4,6 @@ The mass of a secret is carried exactly by its evidence estimate, so no secret i
 """
 
 from collections.abc import Callable
-from typing import Self
 
 import equinox as eqx
 import jax
@@ -65,7 +64,7 @@ class ParticleBelief(Belief):
             )
 
     @classmethod
-    def start(cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None) -> Self:
+    def start(cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None) -> "ParticleBelief":
         """The belief at t = 1: `particles` states per secret from the initial law."""
         scheme = Scheme() if scheme is None else scheme
         prior = system.prior
@@ -91,7 +90,7 @@ class ParticleBelief(Belief):
 
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
-    ) -> tuple[Self, Health]:
+    ) -> tuple["ParticleBelief", Health]:
         """Weigh, resample the secrets whose effective sample size is low, move."""
         propose_key, resample_key, move_key = jr.split(key, 3)
         if shared is None:
@@ -102,7 +101,7 @@ class ParticleBelief(Belief):
         low = health.effective < self.scheme.threshold * self.states.shape[1]
         return belief._refresh(low, key=resample_key)._move(system, external, key=move_key), health
 
-    def _weigh(self, kernel: Kernel, shared: Shared, *, key: Key) -> tuple[Self, Health]:
+    def _weigh(self, kernel: Kernel, shared: Shared, *, key: Key) -> tuple["ParticleBelief", Health]:
         """Propose, multiply by the importance weights, and pass each secret's evidence to its mass."""
         noise = _noise(self.scheme, *_shape(self.states), self.states.dtype, key=key)
         propose = jax.vmap(jax.vmap(self.scheme.proposal, (None, None, 0, None, 0)), (None, 0, 0, None, 0))
@@ -119,7 +118,7 @@ class ParticleBelief(Belief):
         belief = type(self)(self.secrets, log_masses, states, log_weights, None, self.scheme)
         return belief, Health(log_evidence, floored(log_likelihood), effective, depleted)
 
-    def _refresh(self, low: Bool[Array, " K"], *, key: Key) -> Self:
+    def _refresh(self, low: Bool[Array, " K"], *, key: Key) -> "ParticleBelief":
         """Resample the marked secrets; the others keep particles and weights."""
         secrets, count = self.log_weights.shape
         keys = key if self.scheme.coupled else jr.split(key, secrets)
@@ -131,7 +130,7 @@ class ParticleBelief(Belief):
         log_weights = jnp.where(low[:, None], _uniform(self.log_weights), self.log_weights)
         return type(self)(self.secrets, self.log_masses, states, log_weights, None, self.scheme)
 
-    def _move(self, system: System, external: External, *, key: Key) -> Self:
+    def _move(self, system: System, external: External, *, key: Key) -> "ParticleBelief":
         """Draw the next states from the transition laws."""
         laws = _each(lambda secret, state: system.transition(secret, state, external))(self.secrets, self.states)
         noise = _noise(self.scheme, *_shape(self.states), self.states.dtype, key=key)

@@ -5,8 +5,6 @@ last particle is gone for good, however likely it becomes later. `ParticleBelief
 variant is here for comparison with the paper.
 """
 
-from typing import Self
-
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -33,7 +31,7 @@ class PooledBelief(Belief):
     scheme: Scheme
 
     @classmethod
-    def start(cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None) -> Self:
+    def start(cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None) -> "PooledBelief":
         """The belief at t = 1, with `particles` states for each secret to begin with."""
         first = ParticleBelief.start(system, particles, key=key, scheme=scheme)
         secrets, _, size = first.states.shape
@@ -75,7 +73,7 @@ class PooledBelief(Belief):
 
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
-    ) -> tuple[Self, Health]:
+    ) -> tuple["PooledBelief", Health]:
         """Weigh, resample over all particles if the effective sample size is low, move."""
         resample_key, move_key = jr.split(key)
         effective = jax.vmap(effective_sample_size)(self._within(self.log_weights))

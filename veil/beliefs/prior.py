@@ -1,7 +1,5 @@
 """The belief that never learns: for policies that do not look at their belief."""
 
-from typing import Self
-
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -20,7 +18,7 @@ class PriorBelief(Belief):
     log_masses: Float[Array, " K"]
 
     @classmethod
-    def start(cls, system: System) -> Self:
+    def start(cls, system: System) -> "PriorBelief":
         """The prior of the system."""
         return cls(system.prior.secrets, system.prior.log_masses)
 
@@ -34,7 +32,7 @@ class PriorBelief(Belief):
 
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
-    ) -> tuple[Self, Health]:
+    ) -> tuple["PriorBelief", Health]:
         """The same belief."""
         del system, kernel, external, shared, key
         return self, untouched(self.log_masses, jnp.full_like(self.log_masses, jnp.inf))

@@ -44,7 +44,7 @@ def likelihood_entropy(log_weights: LogWeights, parts: Gaussian) -> Scalar:
 
 def tilt_entropy(log_weights: LogWeights, parts: Gaussian) -> Scalar:
     """TILT lower bound: Jensen per component after dividing f by a quadratic that looks like it."""
-    return _total(tilt_row, log_weights, parts)
+    return _total(tilt_row(), log_weights, parts)
 
 
 def _total(bound: RowBound, log_weights: LogWeights, parts: Gaussian) -> Scalar:

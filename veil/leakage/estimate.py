@@ -19,24 +19,29 @@ from veil.leakage.rows import blocks
 from veil.types import Key, Scalar
 
 
-def posterior_information(components: Components, points: Float[Array, "S d"]) -> Float[Array, " S"]:
-    """g(y) = Σ_k π_k(y) log(π_k(y)/q_k) at every point, in nats."""
+def posterior(components: Components, points: Float[Array, "S d"]) -> Float[Array, "S K"]:
+    """π_k(y): the posterior of the secret after seeing each point alone."""
     inverse = linalg.invert_lower(components.parts.scale)
     constant = components.log_weights - 0.5 * linalg.log_determinant(components.parts.scale)
     member = jax.nn.one_hot(components.labels, components.secrets, dtype=constant.dtype)
-    log_masses, size = components.log_masses, points.shape[1]
+    size = points.shape[1]
 
     def one(point):
         apart = [point[i] - components.parts.mean[:, i] for i in range(size)]
         noise = [sum(inverse[:, i, j] * apart[j] for j in range(i + 1)) for i in range(size)]
         scores = constant - 0.5 * sum(value * value for value in noise)
         shares = jnp.exp(scores - lax.stop_gradient(jnp.max(scores))) @ member
-        posterior = shares / jnp.sum(shares)
-        present = posterior > 0
-        ratio = jnp.log(jnp.where(present, posterior, 1.0)) - log_masses
-        return jnp.sum(jnp.where(present, posterior * ratio, 0.0))
+        return shares / jnp.sum(shares)
 
     return blocks(one, points, constant.shape[0])
+
+
+def posterior_information(components: Components, points: Float[Array, "S d"]) -> Float[Array, " S"]:
+    """g(y) = Σ_k π_k(y) log(π_k(y)/q_k) at every point, in nats."""
+    shares = posterior(components, points)
+    present = shares > 0
+    ratio = jnp.log(jnp.where(present, shares, 1.0)) - components.log_masses[None, :]
+    return jnp.sum(jnp.where(present, shares * ratio, 0.0), axis=1)
 
 
 def estimate(components: Components, points: int = 1024, *, key: Key) -> Scalar:

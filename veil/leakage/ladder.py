@@ -14,11 +14,16 @@ from veil.leakage.tilt import tilt_row
 from veil.types import Scalar
 
 
-def reference(components: Components) -> Scalar:
-    """Reference-mixture entropy above, TILT or Chernoff below (the better one for each secret)."""
+def reference(components: Components, spare: Scalar | float = 0.0) -> Scalar:
+    """Reference-mixture entropy above, TILT or Chernoff below (the better one for each secret).
+
+    Args:
+        components: the labelled mixture.
+        spare: padded coordinates, see `tilt_row`.
+    """
     whole = (components.log_weights, components.parts)
     above = jnp.minimum(jnp.minimum(kl_entropy(*whole), moment_entropy(*whole)), reference_entropy(*whole))
-    rows = [within(bound, components) for bound in (tilt_row, chernoff_row(0.5))]
+    rows = [within(bound, components) for bound in (tilt_row(spare), chernoff_row(0.5))]
     below = jnp.maximum(*(per_secret(row, components) for row in rows))
     return above - jnp.exp(components.log_masses) @ below
 

@@ -15,14 +15,19 @@ from veil.systems.report import Finding
 
 def check_finite(system: System, points: Probes) -> Iterator[Finding]:
     """No NaN, no infinity, release withheld or not."""
-    law = jax.vmap(system.transition)(points.secrets, points.states, points.externals)
-    start = jax.vmap(system.initial)(points.secrets)
-    withheld = jax.vmap(lambda w, z: system.react(w, None, z))(points.externals, points.reaction_noise)
-    cost = jax.vmap(system.cost)(points.secrets, points.states, points.after, points.shared)
-    values = {"initial": start, "transition": law, "output": points.shared, "react": points.externals}
-    values |= {"react without a release": withheld, "cost": cost}
-    values |= {"distortion": jax.vmap(system.distortion)(points.states, points.shared)}
-    for name, value in values.items():
+
+    def values(at: Probes):
+        return {
+            "initial": system.initial(at.secrets),
+            "transition": system.transition(at.secrets, at.states, at.externals),
+            "output": at.shared,
+            "react": at.externals,
+            "react without a release": system.react(at.externals, None, at.reaction_noise),
+            "cost": system.cost(at.secrets, at.states, at.after, at.shared),
+            "distortion": system.distortion(at.states, at.shared),
+        }
+
+    for name, value in probing.evaluate(jax.vmap(values), points).items():
         if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(value)):
             message = f"`{name}` is not finite within a few steps; guard divisions and roots."
             yield Finding("error", "finite", message)
@@ -45,14 +50,14 @@ def check_secret(system: System, points: Probes) -> Iterator[Finding]:
     """The transition should depend on the secret, the start should not."""
     secrets = probing.some_secrets(system, 32)
 
-    def spread(law: Gaussian) -> bool:
+    def alike(law: Gaussian) -> bool:
         return all(np.allclose(leaf, leaf[:1], rtol=1e-6, atol=1e-9) for leaf in jax.tree.leaves(law))
 
     moves = jax.vmap(jax.vmap(system.transition, (None, 0, 0)), (0, None, None))
-    if len(secrets) > 1 and spread(moves(secrets, points.states, points.externals)):
+    if len(secrets) > 1 and alike(probing.evaluate(moves, secrets, points.states, points.externals)):
         message = "`transition` does not depend on the secret, so nothing can leak; is the secret used?"
         yield Finding("warning", "nothing-to-hide", message)
-    if not spread(jax.vmap(system.initial)(secrets)):
+    if not alike(probing.evaluate(jax.vmap(system.initial), secrets)):
         message = "`initial` depends on the secret, so the first release already tells; start all alike."
         yield Finding("warning", "initial-secret", message)
 
@@ -77,8 +82,8 @@ def check_gradients(system: System, points: Probes) -> Iterator[Finding]:
         if fault := probing.gradient_fault(function, points, where):
             advice = "Look for rounding, comparisons, stop_gradient, and roots or divisions at zero."
             yield Finding("warning", f"gradient-{method}", f"The gradient of {name} {fault}. {advice}")
-    slopes = jax.vmap(jax.grad(system.distortion, argnums=1))(points.states, points.shared)
-    if not bool(jnp.all(jnp.isfinite(slopes))):
+    slopes = probing.evaluate(jax.vmap(jax.grad(system.distortion, argnums=1)), points.states, points.shared)
+    if not np.all(np.isfinite(slopes)):
         advice = "Write jnp.where(q > 0, jnp.sqrt(jnp.where(q > 0, q, 1.0)), 0.0) instead of jnp.sqrt(q)."
         message = f"The gradient of `distortion` is not finite where the release is the truth. {advice}"
         yield Finding("warning", "gradient-distortion", message)
@@ -87,8 +92,10 @@ def check_gradients(system: System, points: Probes) -> Iterator[Finding]:
 def check_density(system: System, points: Probes) -> Iterator[Finding]:
     """Draw, density and recovered noise of both laws agree."""
     laws = {
-        "initial": jax.vmap(system.initial)(points.secrets),
-        "transition": jax.vmap(system.transition)(points.secrets, points.states, points.externals),
+        "initial": probing.evaluate(jax.vmap(system.initial), points.secrets),
+        "transition": probing.evaluate(
+            jax.vmap(system.transition), points.secrets, points.states, points.externals
+        ),
     }
     for name, law in laws.items():
         if not probing.degenerate(law.scale):
@@ -105,19 +112,17 @@ def check_density(system: System, points: Probes) -> Iterator[Finding]:
 def check_structure(system: System, points: Probes) -> Iterator[Finding]:
     """Facts that decide which methods apply; none is a fault."""
 
-    def mean(at: Probes, state: jax.Array) -> jax.Array:
-        return system.transition(at.secrets, state, at.externals).mean
+    def move(at: Probes, state: jax.Array) -> Gaussian:
+        return system.transition(at.secrets, state, at.externals)
 
-    def scale(at: Probes, state: jax.Array) -> jax.Array:
-        return system.transition(at.secrets, state, at.externals).scale
-
-    if probing.bends(mean, points, points.states):
+    laws = probing.along(move, points, points.states)
+    if probing.bent(*(law.mean for law in laws)):
         yield Finding("note", "nonlinear", "The mean of `transition` is not linear in the state.")
-    if probing.varies(scale, points, points.states):
+    if not np.allclose(laws[0].scale, laws[1].scale, rtol=1e-5, atol=1e-9):
         yield Finding("note", "noise-varies", "The noise of `transition` depends on the state.")
     if points.shared.shape != points.states.shape or not np.array_equal(points.shared, points.states):
         yield Finding(
-            "note", "partial-output", "`output` is not the whole state: part of it is never shared."
+            "note", "partial-output", "`output` is not the state itself: part of it is never shared."
         )
-    if probing.bends(lambda at, state: system.output(state), points, points.states):
+    if probing.bent(*probing.along(lambda at, state: system.output(state), points, points.states)):
         yield Finding("note", "bent-output", "`output` is not linear in the state.")

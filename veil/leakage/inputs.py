@@ -1,0 +1,124 @@
+"""A labelled mixture as people have it: numpy arrays, checked, then padded to one of a few sizes."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from veil.components import LOG_ZERO, Components
+from veil.laws import Gaussian
+
+TOLERANCE = 1e-6  # on the sum of the weights
+SIZES = (64, 512, 1024, 2048, 4096, 6144)  # components; multiples of the last-but-one beyond
+DIMENSIONS = (2, 4, 8)
+GROUPS = (8, 16, 32, 64)
+
+
+class Labelled(NamedTuple):
+    """A checked mixture: labels 0..K−1, weights that sum to one, symmetric positive definite covariances."""
+
+    secret: np.ndarray
+    weight: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    @property
+    def masses(self) -> np.ndarray:
+        """q_k."""
+        return np.bincount(self.secret, self.weight)
+
+    @property
+    def entropy(self) -> float:
+        """H(q) in nats."""
+        return float(-np.sum(self.masses * np.log(self.masses)))
+
+
+def checked(secret, weight, mean, covariance) -> Labelled:
+    """Turn array-likes into a `Labelled`, or say which argument is wrong and how to mend it."""
+    secret, weight = np.asarray(secret), np.asarray(weight, float)
+    mean, covariance = np.asarray(mean, float), np.asarray(covariance, float)
+    _check_shapes(secret, weight, mean, covariance)
+    for name, values in (("weight", weight), ("mean", mean), ("covariance", covariance)):
+        if not np.all(np.isfinite(values)):
+            raise ValueError(f"{name} holds NaN or infinity at {_first(~np.isfinite(values))}; remove that component.")
+    _check_weights(secret, weight)
+    _check_covariances(covariance)
+    labels = np.unique(secret, return_inverse=True)[1].reshape(-1)
+    return Labelled(labels, weight / weight.sum(), mean, 0.5 * (covariance + covariance.swapaxes(1, 2)))
+
+
+def _first(bad: np.ndarray) -> str:
+    return str(tuple(int(i) for i in np.argwhere(bad)[0]))
+
+
+def _check_shapes(secret, weight, mean, covariance) -> None:
+    if mean.ndim != 2 or mean.shape[0] == 0:
+        raise ValueError(f"mean must have shape (N, d) with N >= 1, got {mean.shape}; add an axis for d = 1.")
+    count, size = mean.shape
+    if not 1 <= size <= DIMENSIONS[-1]:
+        raise ValueError(f"mean has d = {size}; dimensions 1 to {DIMENSIONS[-1]} are supported.")
+    for name, array, shape in (
+        ("secret", secret, (count,)),
+        ("weight", weight, (count,)),
+        ("covariance", covariance, (count, size, size)),
+    ):
+        if array.shape != shape:
+            raise ValueError(f"{name} must have shape {shape} to go with mean {mean.shape}, got {array.shape}.")
+    if not np.issubdtype(secret.dtype, np.integer):
+        raise ValueError(f"secret must hold integer labels, got {secret.dtype}; use secret.astype(int).")
+
+
+def _check_weights(secret, weight) -> None:
+    if np.any(weight < 0):
+        raise ValueError(f"weight is negative at {_first(weight < 0)}; weights are probabilities.")
+    if abs(weight.sum() - 1.0) > TOLERANCE:
+        raise ValueError(
+            f"weight sums to {weight.sum():.9g}, not to one (tolerance {TOLERANCE}); divide it by its sum."
+        )
+    labels, index = np.unique(secret, return_inverse=True)
+    empty = np.bincount(index.reshape(-1), weight) <= 0
+    if np.any(empty):
+        raise ValueError(f"secret {labels[empty][0]} has no weight; drop its components.")
+
+
+def _check_covariances(covariance) -> None:
+    size = np.abs(covariance).max(axis=(1, 2), keepdims=True)
+    uneven = np.abs(covariance - covariance.swapaxes(1, 2)) > 1e-8 * size
+    if np.any(uneven):
+        raise ValueError(f"covariance of component {np.argwhere(uneven)[0][0]} is not symmetric; average it with its transpose.")
+    least = np.linalg.eigvalsh(covariance)[:, 0]
+    bad = least <= 1e-14 * size[:, 0, 0]
+    if np.any(bad):
+        n = int(np.argmax(bad))
+        raise ValueError(
+            f"covariance of component {n} is not positive definite (least eigenvalue {least[n]:.3g}); "
+            "add a noise floor to its diagonal."
+        )
+
+
+def padded(mixture: Labelled) -> tuple[Components, int]:
+    """Components of one of a few sizes, and how many coordinates were added. Call under float64.
+
+    Added components carry no weight; added coordinates are standard normal for every component, which
+    changes no difference of entropies and no posterior. So few programs serve all inputs.
+    """
+    count, size = mixture.mean.shape
+    wide = _round_up(count, SIZES)
+    deep = next(d for d in DIMENSIONS if d >= size)
+    secrets = _round_up(int(mixture.secret.max()) + 1, GROUPS)
+    mean = np.zeros((wide, deep))
+    mean[:count, :size] = mixture.mean - mixture.weight @ mixture.mean
+    scale = np.broadcast_to(np.eye(deep), (wide, deep, deep)).copy()
+    scale[:count, :size, :size] = np.linalg.cholesky(mixture.covariance)
+    log_weights = np.full(wide, LOG_ZERO)
+    present = mixture.weight > 0
+    log_weights[:count][present] = np.log(mixture.weight[present])
+    labels = np.zeros(wide, np.int32)
+    labels[:count] = mixture.secret
+    arrays = jax.device_put((labels, log_weights, mean, scale))
+    return Components(arrays[0], arrays[1], Gaussian(arrays[2], arrays[3]), secrets), deep - size
+
+
+def _round_up(value: int, sizes: tuple[int, ...]) -> int:
+    larger = [size for size in sizes if size >= value]
+    return larger[0] if larger else -(-value // sizes[-2]) * sizes[-2]
