@@ -4,13 +4,11 @@ Under a belief and a kernel, the next release is a mixture of Gaussians whose co
 one secret. Leakage asks how much the release tells about the label.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from veil.laws import Gaussian
 from veil.types import Scalar
@@ -34,10 +32,14 @@ class Components(eqx.Module):
     stride: int | None = eqx.field(static=True, default=None)
 
     @property
+    def membership(self) -> Bool[Array, "K N"]:
+        """Which component belongs to which secret."""
+        return self.labels[None, :] == jnp.arange(self.secrets, dtype=self.labels.dtype)[:, None]
+
+    @property
     def log_masses(self) -> Float[Array, " K"]:
         """log q_k, the posterior mass of each secret."""
-        member = self.labels[None, :] == jnp.arange(self.secrets)[:, None]
-        return logsumexp(jnp.where(member, self.log_weights[None, :], LOG_ZERO), axis=1)
+        return logsumexp(jnp.where(self.membership, self.log_weights[None, :], LOG_ZERO), axis=1)
 
     @property
     def entropy(self) -> Scalar:

@@ -11,6 +11,7 @@ trapezoid rule converges exponentially. g has no cancellation, for no value of s
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -21,6 +22,8 @@ from scipy import special
 
 from veil import linalg
 from veil.types import Scalar, Vector
+
+Numbers = ArrayLike | Sequence
 
 # Nodes v = h/2, 3h/2, ... of the fixed rule. Its tail beyond v = 8 weighs 2e-7 at most; further out, the
 # determinants of a covariance of rank one would drown in single precision.
@@ -53,7 +56,7 @@ def expected_squared_distance(weights: Vector, offset: Vector, covariance: Float
 
 
 def expected_distance(
-    weights: ArrayLike, offset: ArrayLike, covariance: ArrayLike, tolerance: float = 1e-10
+    weights: Numbers, offset: Numbers, covariance: Numbers, tolerance: float = 1e-10
 ) -> ExpectedDistance:
     """E[d], by a closed form where there is one, else by quadrature refined to the tolerance.
 
@@ -158,7 +161,7 @@ def _folded_normal(mean: float, sd: float) -> float:
 
 
 def _validated(
-    weights: ArrayLike, offset: ArrayLike, covariance: ArrayLike, tolerance: float
+    weights: Numbers, offset: Numbers, covariance: Numbers, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The arguments in double precision, or a message that says which one to mend."""
     diagonal, apart, spread = (np.asarray(value, dtype=float) for value in (weights, offset, covariance))

@@ -35,6 +35,13 @@ def _assemble(entries: Entries) -> Matrices:
     return jnp.stack(rows, axis=-2)
 
 
+def symmetric(entries: Entries) -> Matrices:
+    """Stack lower entries into symmetric matrices."""
+    size = len(entries)
+    rows = [jnp.stack([entry(entries, i, j) for j in range(size)], axis=-1) for i in range(size)]
+    return jnp.stack(rows, axis=-2)
+
+
 def cholesky(matrix: Matrices) -> Matrices:
     """Lower Cholesky factor L with L Lᵀ = matrix; NaN where the matrix is not positive definite."""
     given = lower_entries(matrix)
@@ -84,6 +91,19 @@ def ldl_solve(unit: Entries, pivots: Sequence[Array], vector: Sequence[Array]) -
     for i in reversed(range(size)):
         solution[i] = solution[i] - sum(unit[k][i] * solution[k] for k in range(i + 1, size))
     return solution
+
+
+def ldl_inverse(unit: Entries, pivots: Sequence[Array]) -> Entries:
+    """Lower entries of (L D Lᵀ)⁻¹."""
+    size = len(pivots)
+    inverse: Entries = []  # of the unit factor
+    for i in range(size):
+        row = [-sum((unit[i][k] * inverse[k][j] for k in range(j + 1, i)), unit[i][j]) for j in range(i)]
+        inverse.append([*row, unit[i][i]])
+    return [
+        [sum(inverse[k][i] * inverse[k][j] / pivots[k] for k in range(i, size)) for j in range(i + 1)]
+        for i in range(size)
+    ]
 
 
 def log_product(pivots: Sequence[Array]) -> Scalars:

@@ -115,6 +115,7 @@ def follow(
             guide_key = public_key(transcript.public_seed, time)
             guide, _ = guide.advance(system, kernel, external, shared, key=guide_key)
         own, health = own.advance(system, kernel, external, shared, key=own_key)
-        return (guide, own), Trail(own.log_masses, health)
+        return (guide, own), (own.log_masses, health)
 
-    return jax.lax.scan(step, (policy_belief, belief), inputs)[1]
+    _, (log_masses, health) = jax.lax.scan(step, (policy_belief, belief), inputs)
+    return Trail(log_masses, health)

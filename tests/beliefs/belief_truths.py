@@ -1,4 +1,4 @@
-"""Truths written without the package: a bank of Kalman filters, a grid filter, and a system to try them on."""
+"""Truths written without the package: Kalman filters, a grid filter, and a system to try them on."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,7 +22,9 @@ class Plane(System):
     """Two linear coordinates with correlated noise; the secret scales the rotation."""
 
     prior: Prior = eqx.field(default_factory=lambda: finite_prior([0.5, 0.9], [0.4, 0.6]))
-    start_scale: Float[Array, "2 2"] = eqx.field(default_factory=lambda: jnp.asarray([[1.0, 0.0], [0.5, 0.7]]))
+    start_scale: Float[Array, "2 2"] = eqx.field(
+        default_factory=lambda: jnp.asarray([[1.0, 0.0], [0.5, 0.7]])
+    )
     secret_fields = (Field("scale"),)
     state_fields = (Field("first"), Field("second"))
     external_fields = (Field("push"),)
@@ -68,7 +70,9 @@ def kalman_bank(model, shared, external):
         if not np.any(np.isnan(y)):
             spread = sight @ cov @ sight.T + blur
             miss = y - sight @ mean
-            out.append(-0.5 * (miss @ np.linalg.solve(spread, miss) + np.linalg.slogdet(2 * np.pi * spread)[1]))
+            out.append(
+                -0.5 * (miss @ np.linalg.solve(spread, miss) + np.linalg.slogdet(2 * np.pi * spread)[1])
+            )
             gain = cov @ sight.T @ np.linalg.inv(spread)
             mean = mean + gain @ miss
             cov = cov - gain @ spread @ gain.T
@@ -95,7 +99,9 @@ def plane_bank(system, shared, external):
     start = np.asarray(system.start_scale, float)
     columns = [
         kalman_bank(
-            ([1.0, -1.0], start @ start.T, theta * TURN, PUSH, ROOT @ ROOT.T, SIGHT, BLUR @ BLUR.T), shared, external
+            ([1.0, -1.0], start @ start.T, theta * TURN, PUSH, ROOT @ ROOT.T, SIGHT, BLUR @ BLUR.T),
+            shared,
+            external,
         )
         for theta in np.asarray(system.prior.secrets)[:, 0]
     ]
@@ -109,9 +115,9 @@ def posterior(log_prior, log_likelihoods):
     return total - top - np.log(np.exp(total - top).sum(axis=1, keepdims=True))
 
 
-def grid_filter(start, step, view, edges, shared):
+def grid_filter(start, step, view, reach, shared):
     """Log p(y_t | h_t) on a 1-D grid: `start(x)`, `step(after, before, t)`, `view(y, x)` are densities."""
-    x = np.linspace(*edges, 1501)
+    x = np.linspace(-reach, reach, 1501)
     width = x[1] - x[0]
     belief = start(x)
     out = []
@@ -121,3 +127,21 @@ def grid_filter(start, step, view, edges, shared):
         out.append(np.log(evidence))
         belief = (step(x[:, None], x[None, :], t) @ (belief / evidence)) * width
     return np.array(out)
+
+
+@eqx.filter_jit
+def advance(belief, system, kernel, external, shared, *, key):
+    """`belief.advance`, compiled: eager steps would compile operation by operation."""
+    return belief.advance(system, kernel, external, shared, key=key)
+
+
+@eqx.filter_jit
+def start(kind, system, particles, *, key, scheme=None):
+    """`kind.start`, compiled."""
+    return kind.start(system, particles, key=key, scheme=scheme)
+
+
+@eqx.filter_jit
+def moments(belief):
+    """`belief.moments`, compiled."""
+    return belief.moments()

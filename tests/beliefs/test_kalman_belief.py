@@ -18,9 +18,10 @@ from veil.systems.gain import Gain
 def run(belief, system, kernel, shared, external):
     """Advance along a transcript; NaN rows are withheld. Returns log-masses and health per step."""
     masses, healths = [], []
+    advance = eqx.filter_jit(lambda own, w, y: own.advance(system, kernel, w, y, key=jr.key(0)))
     for y, w in zip(np.asarray(shared), np.asarray(external), strict=True):
         seen = None if np.any(np.isnan(y)) else jnp.asarray(y)
-        belief, health = belief.advance(system, kernel, jnp.asarray(w), seen, key=jr.key(0))
+        belief, health = advance(belief, jnp.asarray(w), seen)
         masses.append(np.asarray(belief.log_masses))
         healths.append(health)
     return np.stack(masses), healths, belief
@@ -41,7 +42,9 @@ def test_the_gain_loop_is_tracked_exactly(float64):
     assert np.allclose(masses, posterior(system.prior.log_masses, truth), atol=1e-9)
 
 
-@pytest.mark.parametrize("start", [[[1.0, 0.0], [0.5, 0.7]], [[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+@pytest.mark.parametrize(
+    "start", [[[1.0, 0.0], [0.5, 0.7]], [[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]]
+)
 def test_a_plane_seen_obliquely_is_tracked_exactly_even_from_a_known_start(start, float64):
     system = Plane(start_scale=jnp.asarray(start))
     shared, external = some_transcript(6, 2)
@@ -72,7 +75,11 @@ def information(components, points=600):
     mass = np.exp(np.asarray(components.log_weights))
     low, high = (mean - 8 * sd).min(axis=1), (mean + 8 * sd).max(axis=1)
     y = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, points)[None, :]
-    density = np.exp(-0.5 * ((y[:, None] - mean[..., None]) / sd[..., None]) ** 2) / sd[..., None] / np.sqrt(2 * np.pi)
+    density = (
+        np.exp(-0.5 * ((y[:, None] - mean[..., None]) / sd[..., None]) ** 2)
+        / sd[..., None]
+        / np.sqrt(2 * np.pi)
+    )
     whole = (mass[..., None] * density).sum(axis=1, keepdims=True)
     ratio = np.where(density > 1e-280, np.log(np.maximum(density, 1e-300) / np.maximum(whole, 1e-300)), 0.0)
     step = (high - low) / (points - 1)
@@ -130,7 +137,7 @@ def test_gradients_are_finite_from_a_known_start():
             total = total + health.log_evidence
         return total
 
-    slopes = jax.grad(evidence, (0, 1))(jnp.asarray(0.3), jnp.asarray(0.0))
+    slopes = jax.jit(jax.grad(evidence, (0, 1)))(jnp.asarray(0.3), jnp.asarray(0.0))
     assert np.all(np.isfinite(np.asarray(slopes)))
 
 

@@ -16,7 +16,9 @@ def test_the_level_moves_by_gain_push_and_noise():
 
 def test_the_environment_answers_what_was_shared_and_only_that():
     system, push = Gain(), jnp.array([3.0])
-    np.testing.assert_allclose(system.react(push, jnp.array([2.0]), jnp.array([1.0])), [-0.4 + 0.5], rtol=1e-6)
+    np.testing.assert_allclose(
+        system.react(push, jnp.array([2.0]), jnp.array([1.0])), [-0.4 + 0.5], rtol=1e-6
+    )
     np.testing.assert_allclose(system.react(push, None, jnp.array([1.0])), [0.5], rtol=1e-6)
 
 

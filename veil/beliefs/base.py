@@ -67,7 +67,7 @@ def mixture_components(log_weights: Float[Array, "K M"], law: Law) -> Components
     if isinstance(law, Gaussian):
         return grouped(log_weights, law)
     if isinstance(law, Mixture):
-        secrets, _, count = law.log_weights.shape
+        secrets = law.log_weights.shape[0]
         joint = (log_weights[:, :, None] + law.log_weights).reshape(secrets, -1)
         mean = law.parts.mean.reshape(secrets, joint.shape[1], -1)
         scale = law.parts.scale.reshape(*mean.shape, mean.shape[-1])

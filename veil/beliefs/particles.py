@@ -64,7 +64,9 @@ class ParticleBelief(Belief):
             )
 
     @classmethod
-    def start(cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None) -> "ParticleBelief":
+    def start(
+        cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None
+    ) -> "ParticleBelief":
         """The belief at t = 1: `particles` states per secret from the initial law."""
         scheme = Scheme() if scheme is None else scheme
         prior = system.prior
@@ -98,7 +100,7 @@ class ParticleBelief(Belief):
             belief, health = self, untouched(self.log_masses, effective)
         else:
             belief, health = self._weigh(kernel, shared, key=propose_key)
-        low = health.effective < self.scheme.threshold * self.states.shape[1]
+        low = health.effective < self.scheme.threshold.astype(self.states.dtype) * self.states.shape[1]
         return belief._refresh(low, key=resample_key)._move(system, external, key=move_key), health
 
     def _weigh(self, kernel: Kernel, shared: Shared, *, key: Key) -> tuple["ParticleBelief", Health]:
@@ -114,7 +116,7 @@ class ParticleBelief(Belief):
         log_weights = jnp.where(
             impossible[:, None], _uniform(joint), floored(joint - log_likelihood[:, None])
         )
-        effective = jax.vmap(effective_sample_size)(log_weights)
+        effective = jnp.where(impossible, 0.0, jax.vmap(effective_sample_size)(log_weights))
         belief = type(self)(self.secrets, log_masses, states, log_weights, None, self.scheme)
         return belief, Health(log_evidence, floored(log_likelihood), effective, depleted)
 
@@ -122,7 +124,9 @@ class ParticleBelief(Belief):
         """Resample the marked secrets; the others keep particles and weights."""
         secrets, count = self.log_weights.shape
         keys = key if self.scheme.coupled else jr.split(key, secrets)
-        resample = jax.vmap(lambda row, one: self.scheme.resample(row, key=one), (0, None if self.scheme.coupled else 0))
+        resample = jax.vmap(
+            lambda row, one: self.scheme.resample(row, key=one), (0, None if self.scheme.coupled else 0)
+        )
         drawn = resample(jax.lax.stop_gradient(self.log_weights), keys)
         stay = jnp.arange(count, dtype=drawn.dtype)
         ancestors = jnp.where(low[:, None], drawn, stay[None, :])
@@ -132,7 +136,9 @@ class ParticleBelief(Belief):
 
     def _move(self, system: System, external: External, *, key: Key) -> "ParticleBelief":
         """Draw the next states from the transition laws."""
-        laws = _each(lambda secret, state: system.transition(secret, state, external))(self.secrets, self.states)
+        laws = _each(lambda secret, state: system.transition(secret, state, external))(
+            self.secrets, self.states
+        )
         noise = _noise(self.scheme, *_shape(self.states), self.states.dtype, key=key)
         states = jax.vmap(jax.vmap(lambda law, numbers: law.sample(numbers)))(laws, noise)
         kept = laws if self.scheme.proposal.needs_origin else None

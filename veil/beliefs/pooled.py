@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief, Health, floored, triangular_root, untouched
 from veil.beliefs.particles import ParticleBelief, Scheme
@@ -25,40 +25,33 @@ class PooledBelief(Belief):
     """Weighted pairs of secret and state; `log_weights` are normalised over all of them."""
 
     secrets: Float[Array, "K P"]
+    log_masses: Float[Array, " K"]  # of the summed weights of each secret; log 0 for one that died out
     labels: Int[Array, " Q"]
     states: Float[Array, "Q N"]
     log_weights: Float[Array, " Q"]
     scheme: Scheme
 
     @classmethod
-    def start(cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None) -> "PooledBelief":
+    def start(
+        cls, system: System, particles: int, *, key: Key, scheme: Scheme | None = None
+    ) -> "PooledBelief":
         """The belief at t = 1, with `particles` states for each secret to begin with."""
         first = ParticleBelief.start(system, particles, key=key, scheme=scheme)
         secrets, _, size = first.states.shape
         if first.scheme.proposal.needs_origin:
-            raise ValueError("PooledBelief moves particles by the bootstrap proposal only; use ParticleBelief.")
+            raise ValueError(
+                "PooledBelief moves particles by the bootstrap proposal only; use ParticleBelief."
+            )
         labels = jnp.repeat(jnp.arange(secrets, dtype=jnp.int32), particles)
         joint = (first.log_masses[:, None] + first.log_weights).reshape(-1)
-        return cls(first.secrets, labels, first.states.reshape(-1, size), joint, first.scheme)
-
-    @property
-    def _member(self) -> Bool[Array, "K Q"]:
-        return self.labels[None, :] == jnp.arange(self.secrets.shape[0], dtype=jnp.int32)[:, None]
-
-    def _within(self, log_values: Float[Array, " Q"]) -> Float[Array, "K Q"]:
-        """The values of each secret's own particles, log 0 elsewhere."""
-        return jnp.where(self._member, log_values[None, :], LOG_ZERO)
-
-    @property
-    def log_masses(self) -> Float[Array, " K"]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Log of the summed weights of each secret; log 0 for a secret that died out."""
-        return floored(logsumexp(self._within(self.log_weights), axis=1))
+        return cls(
+            first.secrets, first.log_masses, labels, first.states.reshape(-1, size), joint, first.scheme
+        )
 
     def moments(self) -> Gaussian:
         """Weighted mean and covariance per secret; those of the whole cloud for a secret that died out."""
-        log_masses = self.log_masses
-        dead = log_masses < 0.5 * LOG_ZERO
-        own = jnp.exp(self._within(self.log_weights) - jnp.where(dead, 0.0, log_masses)[:, None])
+        dead = self.log_masses < 0.5 * LOG_ZERO
+        own = jnp.exp(self._own(self.log_weights) - jnp.where(dead, 0.0, self.log_masses)[:, None])
         weights = jnp.where(dead[:, None], jnp.exp(self.log_weights)[None, :], own)
         mean = weights @ self.states
         apart = jnp.swapaxes(self.states[None] - mean[:, None, :], 1, 2)
@@ -76,31 +69,50 @@ class PooledBelief(Belief):
     ) -> tuple["PooledBelief", Health]:
         """Weigh, resample over all particles if the effective sample size is low, move."""
         resample_key, move_key = jr.split(key)
-        effective = jax.vmap(effective_sample_size)(self._within(self.log_weights))
+        effective = self._effective(self.log_weights)
         log_weights, health = self.log_weights, untouched(self.log_masses, effective)
         if shared is not None:
             log_weights, health = self._weigh(kernel, shared)
         count = self.labels.shape[0]
-        low = effective_sample_size(log_weights) < self.scheme.threshold * count
+        low = effective_sample_size(log_weights) < self.scheme.threshold.astype(self.states.dtype) * count
         drawn = self.scheme.resample(jax.lax.stop_gradient(log_weights), key=resample_key)
         ancestors = jnp.where(low, drawn, jnp.arange(count, dtype=drawn.dtype))
         labels = self.labels[ancestors]
-        laws = jax.vmap(system.transition, (0, 0, None))(self.secrets[labels], self.states[ancestors], external)
+        laws = jax.vmap(system.transition, (0, 0, None))(
+            self.secrets[labels], self.states[ancestors], external
+        )
         noise = jr.normal(move_key, self.states.shape, self.states.dtype)
         states = jax.vmap(lambda law, numbers: law.sample(numbers))(laws, noise)
         log_weights = jnp.where(low, -jnp.log(float(count)), log_weights)
-        return type(self)(self.secrets, labels, states, log_weights, self.scheme), health
+        log_masses = floored(logsumexp(_within(len(self.secrets), labels, log_weights), axis=1))
+        return type(self)(self.secrets, log_masses, labels, states, log_weights, self.scheme), health
 
     def _weigh(self, kernel: Kernel, shared: Shared) -> tuple[Float[Array, " Q"], Health]:
         """Multiply by the density of the release; equal weights if no particle explains it."""
         each = lambda secret, state: kernel(secret, state).log_prob(shared)  # noqa: E731
         gains = jax.vmap(each)(self.secrets[self.labels], self.states)
         joint = floored(self.log_weights + floored(gains))
-        per_secret = logsumexp(self._within(joint), axis=1)
+        per_secret = logsumexp(self._own(joint), axis=1)
         log_evidence = logsumexp(joint)
         unexplained = log_evidence < 0.5 * LOG_ZERO
         log_weights = jnp.where(unexplained, self.log_weights, floored(joint - log_evidence))
         depleted = (per_secret < 0.5 * LOG_ZERO) | unexplained
         log_likelihood = jnp.where(depleted, LOG_ZERO, per_secret - self.log_masses)
-        effective = jax.vmap(effective_sample_size)(self._within(log_weights))
-        return log_weights, Health(floored(log_evidence), log_likelihood, effective, depleted)
+        health = Health(floored(log_evidence), log_likelihood, self._effective(log_weights), depleted)
+        return log_weights, health
+
+    def _own(self, log_values: Float[Array, " Q"]) -> Float[Array, "K Q"]:
+        """The values of each secret's own particles, log 0 elsewhere."""
+        return _within(len(self.secrets), self.labels, log_values)
+
+    def _effective(self, log_weights: Float[Array, " Q"]) -> Float[Array, " K"]:
+        """Effective sample size of each secret's own particles, zero if it has none."""
+        own = self._own(log_weights)
+        alive = jnp.max(own, axis=1) > 0.5 * LOG_ZERO
+        return jnp.where(alive, jax.vmap(effective_sample_size)(own), 0.0)
+
+
+def _within(secrets: int, labels: Int[Array, " Q"], log_values: Float[Array, " Q"]) -> Float[Array, "K Q"]:
+    """The values of each secret's own particles, log 0 elsewhere."""
+    member = labels[None, :] == jnp.arange(secrets, dtype=labels.dtype)[:, None]
+    return jnp.where(member, log_values[None, :], LOG_ZERO)

@@ -1,7 +1,6 @@
 """How a particle meets a release: as it stands (bootstrap), or moved towards what was released (guided)."""
 
 import abc
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -17,14 +16,17 @@ from veil.types import Noise, Scalar, Secret, Shared, State
 class Particle(eqx.Module):
     """A state and the law that it was drawn from (None where the proposal does not ask for it)."""
 
-    state: State
+    state: Float[Array, "*batch N"]
     origin: Gaussian | None
 
 
 class Proposal(eqx.Module):
     """Where to put a particle once the release is known, and the importance weight that makes it right."""
 
-    needs_origin: eqx.AbstractClassVar[bool]
+    @property
+    @abc.abstractmethod
+    def needs_origin(self) -> bool:
+        """Whether the belief must keep the law that each state was drawn from."""
 
     @abc.abstractmethod
     def __call__(
@@ -36,7 +38,10 @@ class Proposal(eqx.Module):
 class Bootstrap(Proposal):
     """Leave the particle where it is; weigh by the density of the release."""
 
-    needs_origin: ClassVar[bool] = False
+    @property
+    def needs_origin(self) -> bool:
+        """No."""
+        return False
 
     def __call__(
         self, kernel: Kernel, secret: Secret, particle: Particle, shared: Shared, noise: Noise
@@ -53,7 +58,10 @@ class Guided(Proposal):
     posterior of z is Gaussian with precision I + AᵀR⁻¹A, A = J L, never worse conditioned than the prior.
     """
 
-    needs_origin: ClassVar[bool] = True
+    @property
+    def needs_origin(self) -> bool:
+        """Yes."""
+        return True
 
     def __call__(
         self, kernel: Kernel, secret: Secret, particle: Particle, shared: Shared, noise: Noise

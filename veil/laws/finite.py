@@ -27,4 +27,4 @@ class Finite(Law):
     def log_prob(self, value: Vector) -> Scalar:
         """Log mass: −∞ off the atoms, compared bit for bit."""
         hit = jnp.all(self.atoms == value[None, :], axis=-1)
-        return logsumexp(jnp.where(hit, self.log_masses, -jnp.inf))
+        return logsumexp(jnp.where(hit, jnp.maximum(self.log_masses, LOG_ZERO), -jnp.inf))

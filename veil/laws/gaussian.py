@@ -42,7 +42,9 @@ class Gaussian(Law):
     def log_prob(self, value: Vector) -> Scalar:
         """Log density in nats."""
         noise = self.recover(value)
-        return -0.5 * (noise @ noise + linalg.log_determinant(self.scale) + noise.shape[0] * LOG_TWO_PI)
+        # Summed entry by entry: a dot product of size two under `vmap` is many times slower.
+        square = sum(noise[i] * noise[i] for i in range(noise.shape[0]))
+        return -0.5 * (square + linalg.log_determinant(self.scale) + noise.shape[0] * LOG_TWO_PI)
 
     def entropy(self) -> Scalar:
         """Differential entropy in nats."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 STAKES = np.geomspace(0.002, 0.98, 14)
 
@@ -30,13 +29,13 @@ def upper_confidence(values: np.ndarray, delta: float) -> float:
     values = np.asarray(values, float)
 
     def log_wealth(mean: float) -> float:
-        growth = [np.log1p(stake * (mean - values)).sum() for stake in STAKES]
-        return float(logsumexp(growth) - np.log(len(STAKES)))
+        growth = np.log1p(STAKES[:, None] * (mean - values)[None, :]).sum(axis=1)
+        return float(np.logaddexp.reduce(growth)) - np.log(len(STAKES))
 
     if log_wealth(1.0) < -np.log(delta):
         return 1.0
     low, high = 0.0, 1.0
-    while high - low > 1e-9:
+    while high - low > 1e-7:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if log_wealth(middle) >= -np.log(delta) else (middle, high)
     return high

@@ -54,8 +54,7 @@ def _quantile_coupling(
     if by_index:
         order = jnp.argsort(labels, stable=True)
     else:
-        member = (labels[None, :] == jnp.arange(components.secrets)[:, None]).astype(weights.dtype)
-        centres = (member * weights[None, :]) @ components.parts.mean
+        centres = jnp.where(components.membership, weights[None, :], 0.0) @ components.parts.mean
         order = curve_order(components.parts.mean - centres[labels], labels, jnp)
     sorted_labels, sorted_weights = labels[order], weights[order]
 
@@ -65,12 +64,13 @@ def _quantile_coupling(
         inside = inside / jnp.where(inside[-1] > 0, inside[-1], 1.0)
         return jnp.where(sorted_labels < secret, -1.0, jnp.where(own, inside, 2.0))
 
-    edges = jax.vmap(quantiles)(jnp.arange(components.secrets))
+    secrets = jnp.arange(components.secrets, dtype=labels.dtype)
+    edges = jax.vmap(quantiles)(secrets)
     own_edge = edges[sorted_labels, jnp.arange(count)]
     cuts = jnp.sort(jnp.clip(own_edge, 0.0, 1.0))
     starts = jnp.concatenate([jnp.zeros_like(cuts[:1]), cuts[:-1]])
     middles = 0.5 * (starts + cuts)
     found = jax.vmap(lambda edge: jnp.searchsorted(edge, middles, side="right"))(edges)
-    last = jnp.sum(labels[None, :] <= jnp.arange(components.secrets)[:, None], axis=1, dtype=found.dtype) - 1
+    last = jnp.sum(labels[None, :] <= secrets[:, None], axis=1, dtype=found.dtype) - 1
     found = jnp.clip(jnp.minimum(found, last[:, None]), 0, count - 1)
     return cuts - starts, order[found]

@@ -8,7 +8,7 @@ Gradients must flow through the points *and* through the densities; dropping eit
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.special import ndtri
+from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array, Float, Int
 from scipy.stats import qmc
 
@@ -21,19 +21,32 @@ from veil.types import Key, Scalar
 
 def posterior(components: Components, points: Float[Array, "S d"]) -> Float[Array, "S K"]:
     """π_k(y): the posterior of the secret after seeing each point alone."""
+    return posterior_and_ratio(components, components.log_weights, points)[0]
+
+
+def posterior_and_ratio(
+    components: Components, log_proposal: Float[Array, " N"], points: Float[Array, "S d"]
+) -> tuple[Float[Array, "S K"], Float[Array, " S"]]:
+    """Posterior of the secret at each point, and the density of the mixture over that of a proposal.
+
+    The proposal has the same components with other weights, so that rare secrets can be visited often.
+    """
     inverse = linalg.invert_lower(components.parts.scale)
-    constant = components.log_weights - 0.5 * linalg.log_determinant(components.parts.scale)
-    member = jax.nn.one_hot(components.labels, components.secrets, dtype=constant.dtype)
+    log_peaks = -0.5 * linalg.log_determinant(components.parts.scale)
+    member = components.membership.T.astype(log_peaks.dtype)
     size = points.shape[1]
 
     def one(point):
         apart = [point[i] - components.parts.mean[:, i] for i in range(size)]
         noise = [sum(inverse[:, i, j] * apart[j] for j in range(i + 1)) for i in range(size)]
-        scores = constant - 0.5 * sum(value * value for value in noise)
-        shares = jnp.exp(scores - lax.stop_gradient(jnp.max(scores))) @ member
-        return shares / jnp.sum(shares)
+        log_densities = log_peaks - 0.5 * sum(value * value for value in noise)
+        scores = components.log_weights + log_densities
+        top = lax.stop_gradient(jnp.max(scores))
+        shares = jnp.exp(scores - top) @ member
+        total = jnp.sum(shares)
+        return shares / total, jnp.exp(jnp.log(total) + top - logsumexp(log_proposal + log_densities))
 
-    return blocks(one, points, constant.shape[0])
+    return blocks(one, points, log_peaks.shape[0])
 
 
 def posterior_information(components: Components, points: Float[Array, "S d"]) -> Float[Array, " S"]:

@@ -58,11 +58,10 @@ def _log_match(pairs: Pairs, components: Components, row_factors: Rows, sharp: S
     """log(ψ_ij / w_j): for every column a distribution over the rows of each secret."""
     scores = (components.log_conditional + row_factors)[:, None] - sharp * pairs
 
-    def normaliser(secret):
-        own = components.labels == secret
+    def normaliser(own):
         return logsumexp(jnp.where(own[:, None], scores, LOG_ZERO), axis=0)
 
-    normalisers = lax.map(normaliser, jnp.arange(components.secrets))
+    normalisers = lax.map(normaliser, components.membership)
     return scores - normalisers[components.labels]
 
 

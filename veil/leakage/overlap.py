@@ -11,7 +11,7 @@ from veil.leakage.rows import Prepared, blocks, prepare
 
 LogWeights = Float[Array, " M"]
 
-ROUNDING = 1e-4  # nats: above this possible error the product form gives way to differences
+ROUNDING = 1e-3  # nats: above this possible error of a row the product form gives way to differences
 
 
 def kl_overlap(log_weights: LogWeights, parts: Gaussian) -> LogWeights:

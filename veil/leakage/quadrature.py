@@ -90,7 +90,8 @@ def _information(joint: np.ndarray, cell: float) -> float:
     total = joint.sum(axis=0)
     value = 0.0
     for k, mass in enumerate(masses):
-        inside = joint[k] > 0
+        inside = joint[k] > np.finfo(float).tiny
         part = joint[k][inside]
-        value += float(np.sum(part * np.log(part / (mass * total[inside])))) * cell if mass > 0 else 0.0
+        if mass > 0:
+            value += float(np.sum(part * (np.log(part) - np.log(mass) - np.log(total[inside])))) * cell
     return value

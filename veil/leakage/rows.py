@@ -74,6 +74,5 @@ def within(bound: RowBound, components: Components) -> Float[Array, " N"]:
 
 def per_secret(values: Float[Array, " N"], components: Components) -> Float[Array, " K"]:
     """Averages within each secret, Σ_{i in k} w̄_i value_i."""
-    member = components.labels[None, :] == jnp.arange(components.secrets)[:, None]
     weighted = jnp.exp(components.log_conditional) * values
-    return jnp.sum(jnp.where(member, weighted[None, :], 0.0), axis=1)
+    return jnp.sum(jnp.where(components.membership, weighted[None, :], 0.0), axis=1)

@@ -64,17 +64,12 @@ def _tilt(row: Prepared, columns: Prepared, share: Float[Array, " M"], pull: lis
     """(Λ, η) at full strength: N_i·g has the moments of N_i·f, whose components have mass `share`."""
     size = row.mean.shape[0]
     both = [[row.precision[i, j] + columns.precision[:, i, j] for j in range(i + 1)] for i in range(size)]
-    unit, pivots, _ = linalg.ldl(both)
+    narrow = linalg.ldl_inverse(*linalg.ldl(both)[:2])
     centres = [sum(row.covariance[i, k] * pull[k] for k in range(size)) for i in range(size)]
     mean = jnp.stack([share @ centre for centre in centres])
-    spread = jnp.zeros((size, size), share.dtype)
-    for i in range(size):
-        basis = [jnp.full_like(share, float(k == i)) for k in range(size)]
-        inverse = linalg.ldl_solve(unit, pivots, basis)
-        for j in range(size):
-            apart = (centres[i] - mean[i]) * (centres[j] - mean[j])
-            spread = spread.at[i, j].set(share @ (inverse[j] + apart))
-    inverse_spread = linalg.precision(linalg.cholesky(spread))
+    apart = [centre - mean[i] for i, centre in enumerate(centres)]
+    spread = [[share @ (narrow[i][j] + apart[i] * apart[j]) for j in range(i + 1)] for i in range(size)]
+    inverse_spread = linalg.precision(linalg.cholesky(linalg.symmetric(spread)))
     return inverse_spread - row.precision, inverse_spread @ mean
 
 

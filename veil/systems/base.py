@@ -3,12 +3,18 @@
 import abc
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 
 from veil.laws import Gaussian
 from veil.systems.prior import Prior
 from veil.types import External, Noise, Scalar, Secret, Shared, State
+
+if TYPE_CHECKING:  # to a type checker these are attributes of the class, not arguments of its constructor
+    from typing import ClassVar as Described
+else:
+    from equinox import AbstractVar as Described
 
 
 @dataclass(frozen=True)
@@ -30,11 +36,11 @@ class System(eqx.Module):
     """
 
     prior: eqx.AbstractVar[Prior]
-    secret_fields: eqx.AbstractVar[tuple[Field, ...]]
-    state_fields: eqx.AbstractVar[tuple[Field, ...]]
-    external_fields: eqx.AbstractVar[tuple[Field, ...]]
-    shared_fields: eqx.AbstractVar[tuple[Field, ...]]
-    reaction_noise_size: eqx.AbstractVar[int]
+    secret_fields: Described[tuple[Field, ...]]
+    state_fields: Described[tuple[Field, ...]]
+    external_fields: Described[tuple[Field, ...]]
+    shared_fields: Described[tuple[Field, ...]]
+    reaction_noise_size: Described[int]
 
     @abc.abstractmethod
     def initial(self, secret: Secret) -> Gaussian:
@@ -42,11 +48,11 @@ class System(eqx.Module):
 
     @abc.abstractmethod
     def initial_external(self) -> External:
-        """w_1, public."""
+        """The first external input w_1, public."""
 
     @abc.abstractmethod
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
-        """p(x' | θ, x, w)."""
+        """Law of the next state, p(x' | θ, x, w)."""
 
     @abc.abstractmethod
     def react(self, external: External, shared: Shared | None, noise: Noise) -> External:

@@ -21,11 +21,9 @@ def check_prior(system: System) -> Iterator[Finding]:
     total = float(np.exp(log_masses.astype(float)).sum())
     if abs(total - 1.0) > 1e-4:
         message = f"The prior's masses sum to {total:.6g}, not to one; divide by the sum or use finite_prior."
-        yield Finding("error", "prior-mass", message)
+        yield Finding("error", "prior", message)
     if len(np.unique(secrets, axis=0)) < len(secrets):
-        yield Finding(
-            "error", "prior-mass", "The prior lists a secret twice; merge the two and add their masses."
-        )
+        yield Finding("error", "prior", "The prior lists a secret twice; merge the two and add their masses.")
     if len(secrets) < 2:
         yield Finding("warning", "nothing-to-hide", "The prior has one secret only; give at least two.")
 

@@ -1,6 +1,6 @@
 """The second part of an examination: values, gradients, densities and structure at the probes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -50,53 +50,91 @@ def check_secret(system: System, points: Probes) -> Iterator[Finding]:
     """The transition should depend on the secret, the start should not."""
     secrets = probing.some_secrets(system, 32)
 
+    def laws(secret: jax.Array) -> tuple[Gaussian, Gaussian]:
+        return system.initial(secret), jax.vmap(system.transition, (None, 0, 0))(
+            secret, points.states, points.externals
+        )
+
     def alike(law: Gaussian) -> bool:
         return all(np.allclose(leaf, leaf[:1], rtol=1e-6, atol=1e-9) for leaf in jax.tree.leaves(law))
 
-    moves = jax.vmap(jax.vmap(system.transition, (None, 0, 0)), (0, None, None))
-    if len(secrets) > 1 and alike(probing.evaluate(moves, secrets, points.states, points.externals)):
+    starts, moves = probing.evaluate(jax.vmap(laws), secrets)
+    if len(secrets) > 1 and alike(moves):
         message = "`transition` does not depend on the secret, so nothing can leak; is the secret used?"
         yield Finding("warning", "nothing-to-hide", message)
-    if not alike(probing.evaluate(jax.vmap(system.initial), secrets)):
+    if not alike(starts):
         message = "`initial` depends on the secret, so the first release already tells; start all alike."
         yield Finding("warning", "initial-secret", message)
 
 
 def check_gradients(system: System, points: Probes) -> Iterator[Finding]:
-    """Gradients that learning follows: finite, present, right."""
+    """Gradients that learning follows: present, finite, right."""
+    slopes = {}
+    for (method, name), case in _gradient_cases(system, points).items():
+        try:
+            jax.eval_shape(lambda case=case: probing.slope(case[0], points, case[1]))
+            slopes[method, name] = case
+        except Exception as error:
+            message = (
+                f"{name} cannot be differentiated ({type(error).__name__}); use differentiable operations."
+            )
+            yield Finding("warning", f"gradient-{method}", f"The gradient of {message}")
+    found = probing.evaluate(
+        lambda at: {key: probing.slope(f, at, where) for key, (f, where) in slopes.items()}, points
+    )
+    for (method, name), slope in found.items():
+        if name.endswith("truth"):  # a kink is allowed here, NaN is not
+            fault = None if np.all(np.isfinite(slope.gradients)) else "is not finite"
+            advice = "Write jnp.where(q > 0, jnp.sqrt(jnp.where(q > 0, q, 1.0)), 0.0) instead of jnp.sqrt(q)."
+        else:
+            fault = slope.fault()
+            advice = "Look for rounding, comparisons, stop_gradient, and roots or divisions at zero."
+        if fault:
+            yield Finding("warning", f"gradient-{method}", f"The gradient of {name} {fault}. {advice}")
+
+
+def _gradient_cases(system: System, points: Probes) -> dict[tuple[str, str], tuple[Callable, jax.Array]]:
+    """Method and argument, the function of (probe, argument), and where to look."""
     size = points.states.shape[1]
     both = jnp.concatenate([points.states, points.after], axis=1)
     apart = points.shared + probing.stride(points.shared, 1.0)[None, :]
-    cases = (
-        ("transition", "mean of `transition` in the state", points.states,
-         lambda at, x: system.transition(at.secrets, x, at.externals).mean),
-        ("react", "`react` in the external input", points.externals,
-         lambda at, w: system.react(w, at.shared, at.reaction_noise)),
-        ("react", "`react` in the release", apart,
-         lambda at, y: system.react(at.externals, y, at.reaction_noise)),
-        ("distortion", "`distortion` in the release", apart, lambda at, y: system.distortion(at.states, y)),
-        ("cost", "`cost` in the states", both,
-         lambda at, x: system.cost(at.secrets, x[:size], x[size:], at.shared)),
-    )  # fmt: skip
-    for method, name, where, function in cases:
-        if fault := probing.gradient_fault(function, points, where):
-            advice = "Look for rounding, comparisons, stop_gradient, and roots or divisions at zero."
-            yield Finding("warning", f"gradient-{method}", f"The gradient of {name} {fault}. {advice}")
-    slopes = probing.evaluate(jax.vmap(jax.grad(system.distortion, argnums=1)), points.states, points.shared)
-    if not np.all(np.isfinite(slopes)):
-        advice = "Write jnp.where(q > 0, jnp.sqrt(jnp.where(q > 0, q, 1.0)), 0.0) instead of jnp.sqrt(q)."
-        message = f"The gradient of `distortion` is not finite where the release is the truth. {advice}"
-        yield Finding("warning", "gradient-distortion", message)
+
+    def move(at, x):
+        return system.transition(at.secrets, x, at.externals).mean
+
+    def pay(at, x):
+        return system.cost(at.secrets, x[:size], x[size:], at.shared)
+
+    def push(at, w):
+        return system.react(w, at.shared, at.reaction_noise)
+
+    def answer(at, y):
+        return system.react(at.externals, y, at.reaction_noise)
+
+    def distort(at, y):
+        return system.distortion(at.states, y)
+
+    return {
+        ("transition", "the mean of `transition` in the state"): (move, points.states),
+        ("react", "`react` in the external input"): (push, points.externals),
+        ("react", "`react` in the release"): (answer, apart),
+        ("distortion", "`distortion` in the release"): (distort, apart),
+        ("distortion", "`distortion` in a release that is the truth"): (distort, points.shared),
+        ("cost", "`cost` in the states"): (pay, both),
+    }
 
 
 def check_density(system: System, points: Probes) -> Iterator[Finding]:
     """Draw, density and recovered noise of both laws agree."""
-    laws = {
-        "initial": probing.evaluate(jax.vmap(system.initial), points.secrets),
-        "transition": probing.evaluate(
-            jax.vmap(system.transition), points.secrets, points.states, points.externals
+    laws = probing.evaluate(
+        jax.vmap(
+            lambda at: {
+                "initial": system.initial(at.secrets),
+                "transition": system.transition(at.secrets, at.states, at.externals),
+            }
         ),
-    }
+        points,
+    )
     for name, law in laws.items():
         if not probing.degenerate(law.scale):
             if fault := probing.law_fault(law, points.noise):
@@ -112,10 +150,10 @@ def check_density(system: System, points: Probes) -> Iterator[Finding]:
 def check_structure(system: System, points: Probes) -> Iterator[Finding]:
     """Facts that decide which methods apply; none is a fault."""
 
-    def move(at: Probes, state: jax.Array) -> Gaussian:
-        return system.transition(at.secrets, state, at.externals)
+    def move(at: Probes, state: jax.Array) -> tuple[Gaussian, jax.Array]:
+        return system.transition(at.secrets, state, at.externals), system.output(state)
 
-    laws = probing.along(move, points, points.states)
+    laws, outputs = zip(*probing.along(move, points), strict=True)
     if probing.bent(*(law.mean for law in laws)):
         yield Finding("note", "nonlinear", "The mean of `transition` is not linear in the state.")
     if not np.allclose(laws[0].scale, laws[1].scale, rtol=1e-5, atol=1e-9):
@@ -124,5 +162,5 @@ def check_structure(system: System, points: Probes) -> Iterator[Finding]:
         yield Finding(
             "note", "partial-output", "`output` is not the state itself: part of it is never shared."
         )
-    if probing.bent(*probing.along(lambda at, state: system.output(state), points, points.states)):
+    if probing.bent(*outputs):
         yield Finding("note", "bent-output", "`output` is not linear in the state.")

@@ -6,6 +6,7 @@ its speed and spacing; the automated vehicle steers by what it was told, so what
 
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import ArrayLike
 
 from veil.laws import Gaussian, diagonal_gaussian
 from veil.systems.base import Field, System
@@ -135,9 +136,9 @@ class ColouredPlatoon(System):
         correlation_time: time after which its autocorrelation is 1/e, s; 2 to 4 in traffic data.
     """
 
-    inner: Platoon = eqx.field(default_factory=lambda: Platoon(acceleration_sd=0.02))
-    coloured_sd: Scalar = eqx.field(default=0.1, converter=number)
-    correlation_time: Scalar = eqx.field(default=3.0, converter=number)
+    inner: Platoon
+    coloured_sd: Scalar
+    correlation_time: Scalar
 
     secret_fields = _SECRET
     state_fields = (*_STATE, Field("acceleration_error", "m/s^2"))
@@ -145,8 +146,15 @@ class ColouredPlatoon(System):
     shared_fields = _SHARED
     reaction_noise_size = 2
 
+    def __init__(
+        self, inner: Platoon | None = None, *, coloured_sd: ArrayLike = 0.1, correlation_time: ArrayLike = 3.0
+    ):
+        self.inner = Platoon(acceleration_sd=0.02) if inner is None else inner
+        self.coloured_sd = number(coloured_sd)
+        self.correlation_time = number(correlation_time)
+
     @property
-    def prior(self) -> Prior:
+    def prior(self) -> Prior:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The inner platoon's."""
         return self.inner.prior
 

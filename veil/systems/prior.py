@@ -1,12 +1,13 @@
 """What the adversary believes about the secret before anything is shared."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
 from veil.types import Scalar
@@ -32,13 +33,14 @@ class Prior(eqx.Module):
         return -jnp.sum(jnp.where(masses > 0, masses * self.log_masses, 0.0))
 
 
+@runtime_checkable
 class _Marginal(Protocol):
     """What is asked of a continuous distribution; every frozen scipy.stats distribution has it."""
 
     def ppf(self, q, /): ...
 
 
-def finite_prior(secrets: Sequence | np.ndarray | Array, masses: Sequence | np.ndarray | None = None) -> Prior:
+def finite_prior(secrets: ArrayLike, masses: ArrayLike | None = None) -> Prior:
     """Prior over the given secrets, uniform unless `masses` are given.
 
     Args:

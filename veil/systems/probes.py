@@ -5,7 +5,6 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -45,11 +44,9 @@ def evaluate(function: Callable, *arguments):
 def run_probes(system: System) -> Probes:
     """A few steps from the initial law with the true output shared, for a few secrets."""
     secrets = some_secrets(system, _SECRETS)
-    size, reaction_size, dtype = len(system.state_fields), system.reaction_noise_size, secrets.dtype
+    count, size, reaction_size = secrets.shape[0], len(system.state_fields), system.reaction_noise_size
 
-    def episode(secret, key):
-        start_key, move_key, react_key = jr.split(key, 3)
-
+    def episode(secret, first, noises):
         def step(carry, noises):
             state, external = carry
             noise, reaction_noise = noises
@@ -58,15 +55,13 @@ def run_probes(system: System) -> Probes:
             probe = Probes(secret, state, external, shared, after, noise, reaction_noise)
             return (after, system.react(external, shared, reaction_noise)), probe
 
-        start = system.initial(secret).sample(jr.normal(start_key, (size,), dtype))
-        noises = (
-            jr.normal(move_key, (_STEPS, size), dtype),
-            jr.normal(react_key, (_STEPS, reaction_size), dtype),
-        )
+        start = system.initial(secret).sample(first)
         return jax.lax.scan(step, (start, system.initial_external()), noises)[1]
 
-    keys = jr.split(jr.key(0), secrets.shape[0])
-    found = evaluate(jax.vmap(episode), secrets, keys)
+    numbers = np.random.default_rng(0).standard_normal((count, _STEPS + 1, size + reaction_size))
+    numbers = numbers.astype(secrets.dtype)
+    noises = numbers[:, 1:, :size], numbers[:, 1:, size:]
+    found = evaluate(jax.vmap(episode), secrets, numbers[:, 0, :size], noises)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf.reshape((-1, leaf.shape[-1]))), found)
 
 
@@ -75,14 +70,14 @@ def stride(points: Float[Array, "B d"], share: float) -> Float[Array, " d"]:
     return share * (jnp.std(points, axis=0) + 0.1 * jnp.mean(jnp.abs(points), axis=0) + 0.02)
 
 
-def along(function: Callable, probes: Probes, points: Float[Array, "B d"]) -> list:
-    """Values of `function(probe, point)` at the points and at one and two wide strides from them."""
+def along(function: Callable, probes: Probes) -> list:
+    """Values of `function(probe, state)` at the probes' states and one and two wide strides from them."""
 
-    def values(probes, points):
-        step = stride(points, 4.0)[None, :]
-        return [jax.vmap(function)(probes, points + k * step) for k in (0.0, 1.0, 2.0)]
+    def values(probes):
+        step = stride(probes.states, 4.0)[None, :]
+        return [jax.vmap(function)(probes, probes.states + k * step) for k in (0.0, 1.0, 2.0)]
 
-    return evaluate(values, probes, points)
+    return evaluate(values, probes)
 
 
 def bent(near: np.ndarray, middle: np.ndarray, far: np.ndarray) -> bool:
@@ -91,37 +86,42 @@ def bent(near: np.ndarray, middle: np.ndarray, far: np.ndarray) -> bool:
     return bool(np.max(np.abs(far - 2.0 * middle + near)) > 1e-3 * size)
 
 
-def gradient_fault(function: Callable, probes: Probes, points: Float[Array, "B d"]) -> str | None:
-    """What is wrong with the gradient of `function(probe, point)` in the point, if anything.
+class Slope(eqx.Module):
+    """A function at B points: gradients, changes along a small step as they say and as found, values."""
 
-    Reverse-mode gradients are compared with central differences, on the sum of the outputs with fixed
-    unequal weights. A kink at a few points is forgiven; a gradient that is wrong at most of them is not.
+    gradients: Float[Array, "B d"]
+    foretold: Float[Array, " B"]
+    found: Float[Array, " B"]
+    values: Float[Array, " B"]
+    elsewhere: Float[Array, " B"]
+
+    def fault(self) -> str | None:
+        """What is wrong with the gradient, if anything; a kink at a few points is forgiven."""
+        if not np.all(np.isfinite(self.gradients)):
+            return "is not finite"
+        rounding = 20.0 * np.finfo(self.values.dtype).eps * (1.0 + np.abs(self.values))
+        if np.all(self.gradients == 0.0) and np.any(np.abs(self.elsewhere - self.values) > rounding):
+            return "is zero everywhere although the value changes"
+        allowed = 0.05 * (np.abs(self.foretold) + np.abs(self.found)) + rounding
+        wrong = np.abs(self.foretold - self.found) > allowed
+        return "does not match finite differences" if np.mean(wrong) > 0.5 else None
+
+
+def slope(function: Callable, probes: Probes, points: Float[Array, "B d"]) -> Slope:
+    """Reverse-mode gradients of `function(probe, point)` in the point next to central differences.
+
+    Of several outputs it is the sum with fixed unequal weights. The last values are at other probes' points.
     """
 
     def scalar(probe, point):
         value = jnp.atleast_1d(function(probe, point))
         return value @ (1.0 + jnp.arange(value.shape[0], dtype=value.dtype))
 
-    def measure(probes, points):
-        step, call = stride(points, 0.02)[None, :], jax.vmap(scalar)
-        slopes = jax.vmap(jax.grad(scalar, argnums=1))(probes, points)
-        change = 0.5 * (call(probes, points + step) - call(probes, points - step))
-        return (
-            slopes,
-            slopes @ step[0],
-            change,
-            call(probes, points),
-            call(probes, jnp.roll(points, 1, axis=0)),
-        )
-
-    slopes, found, expected, values, elsewhere = evaluate(measure, probes, points)
-    if not np.all(np.isfinite(slopes)):
-        return "is not finite"
-    rounding = 20.0 * np.finfo(values.dtype).eps * (1.0 + np.abs(values))
-    if np.all(slopes == 0.0) and np.any(np.abs(elsewhere - values) > rounding):
-        return "is zero everywhere although the value changes"
-    wrong = np.abs(found - expected) > 0.05 * (np.abs(found) + np.abs(expected)) + rounding
-    return "does not match finite differences" if np.mean(wrong) > 0.5 else None
+    step, call = stride(points, 0.02)[None, :], jax.vmap(scalar)
+    gradients = jax.vmap(jax.grad(scalar, argnums=1))(probes, points)
+    change = 0.5 * (call(probes, points + step) - call(probes, points - step))
+    elsewhere = call(probes, jnp.roll(points, 1, axis=0))
+    return Slope(gradients, gradients @ step[0], change, call(probes, points), elsewhere)
 
 
 def degenerate(scale: np.ndarray) -> bool:
@@ -131,18 +131,21 @@ def degenerate(scale: np.ndarray) -> bool:
     return bool(np.any(length == 0.0) or np.any(np.abs(np.linalg.det(unit)) < 1e-6))
 
 
+@jax.jit
+@jax.vmap
+def _measure_laws(law: Gaussian, noise: Float[Array, " N"]):
+    """Derivative of the draw in the noise, draw of zero noise, density and recovered noise of a draw."""
+    value, centre = law.sample(noise), law.sample(jnp.zeros_like(noise))
+    return jax.jacfwd(law.sample)(noise), centre, law.log_prob(value), law.recover(value)
+
+
 def law_fault(law: Gaussian, noise: Float[Array, "B N"]) -> str | None:
     """What is wrong with these laws, if anything: draw, density and fields must describe one law.
 
     Density and draw are compared by the change of variables
     log_prob(sample(z)) = log N(z; 0, I) − log|det ∂sample/∂z|.
     """
-
-    def measure(one, z):
-        value, centre = one.sample(z), one.sample(jnp.zeros_like(z))
-        return jax.jacfwd(one.sample)(z), centre, one.log_prob(value), one.recover(value)
-
-    factors, centre, log_prob, recovered = evaluate(jax.vmap(measure), law, noise)
+    factors, centre, log_prob, recovered = jax.device_get(_measure_laws(law, noise))
     if not _near(factors, law.scale) or not _near(centre, law.mean):
         return "`sample` does not return mean + scale @ noise, which beliefs rely on"
     standard = -0.5 * np.sum(np.asarray(noise) ** 2 + LOG_TWO_PI, axis=1)

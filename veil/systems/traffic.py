@@ -1,6 +1,7 @@
 """The public side of the platoon: the leader, the automated vehicle's controller, the driver's curve."""
 
 import abc
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ def number(value: ArrayLike) -> Scalar:
     return jnp.asarray(value, float)
 
 
-def pair(value: ArrayLike | tuple[float, float]) -> Pair:
+def pair(value: ArrayLike | Sequence) -> Pair:
     """Two tunable numbers; one number stands for both."""
     return jnp.broadcast_to(jnp.asarray(value, float), (2,))
 

@@ -1,0 +1,23 @@
+"""Every python block of the documentation runs: one namespace per page, in order."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGES = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
+BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(page):
+    text = page.read_text(encoding="utf-8")
+    namespace = {"__name__": f"docs.{page.stem}"}
+    for block in BLOCK.finditer(text):
+        above = text.count("\n", 0, block.start(1))  # so that a traceback shows the page's line
+        exec(compile("\n" * above + block.group(1), str(page), "exec"), namespace)
+
+
+def test_a_flagged_block_is_skipped():
+    text = "```python no-run\nboom\n```\n\n```python\nfine\n```\n"
+    assert [block.group(1) for block in BLOCK.finditer(text)] == ["fine\n"]

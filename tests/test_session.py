@@ -1,0 +1,176 @@
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from veil.beliefs import KalmanBelief, ObservedBelief, ParticleBelief, PriorBelief
+from veil.policies import GaussianNoise, Policy, Quantised, Truth
+from veil.policies.plain import NoiseKernel
+from veil.rollout import Transcript, follow, rollout
+from veil.session import begin, proceed, public_key, share
+from veil.systems.gain import Gain
+
+
+class Wary(Policy):
+    """More noise the more is known about the first secret, and as time goes by."""
+
+    system: Gain
+
+    def __call__(self, belief, external, time):
+        sd = (
+            0.2 + jnp.exp(belief.log_masses[:1]) + 0.1 * time.astype(external.dtype) + 0.1 * jnp.abs(external)
+        )
+        return NoiseKernel(self.system, sd)
+
+
+def test_states_and_externals_follow_each_other_in_the_right_order(float64):
+    """Without noise in the world, x_{t+1} = θ x_t + w_t and w_{t+1} = reply · y_t must hold to the digit."""
+    system = Gain(sd=0.0, reaction_sd=0.0)
+    policy = GaussianNoise(system, jnp.asarray([0.7]))
+    record = rollout(system, policy, PriorBelief.start(system), 9, public_seed=jnp.asarray(3), key=jr.key(0))
+    x, w, y = record.states[:, 0], record.public.external[:, 0], record.public.shared[:, 0]
+    assert x.shape == (10,) and w.shape == y.shape == (9,)
+    assert record.secret == system.prior.secrets[record.index]
+    assert w[0] == 0.0
+    assert np.allclose(x[1:], record.secret * x[:-1] + w)
+    assert np.allclose(w[1:], system.reply * y[:-1])
+    assert 0.3 < np.std(y - x[:-1]) < 1.5
+
+
+def test_secrets_are_drawn_from_the_prior_or_given():
+    system = Gain()
+    policy = Truth(system)
+
+    def play(key, index=None):
+        return rollout(
+            system, policy, PriorBelief.start(system), 1, public_seed=jnp.asarray(0), key=key, index=index
+        )
+
+    keys = jr.split(jr.key(0), 900)
+    drawn = np.bincount(np.asarray(jax.jit(jax.vmap(lambda key: play(key).index))(keys)), minlength=3)
+    assert np.all(np.abs(drawn - 300) < 4 * np.sqrt(200))
+    given = jax.jit(jax.vmap(play))(keys[:3], jnp.arange(3, dtype=jnp.int32))
+    assert np.array_equal(given.secret, system.prior.secrets)
+
+
+def test_one_step_is_decide_draw_absorb_move_react(float64):
+    system = Gain()
+    belief = KalmanBelief.start(system)
+    here = begin(system, system.prior.secrets[1], key=jr.key(0))
+    after, stage = share(system, Wary(system), belief, here, seed=jnp.asarray(7), key=jr.key(1))
+    assert stage.belief is belief
+    law: Any = stage.kernel(here.secret, here.state)
+    assert np.allclose(law.scale, 0.2 + 1 / 3 + 0.1)
+    expected, _ = belief.advance(
+        system, stage.kernel, here.external, stage.shared, key=public_key(jnp.asarray(7), 1)
+    )
+    assert np.allclose(after.log_masses, expected.log_masses)
+    assert np.allclose(after.moments().mean, expected.moments().mean)
+    there = proceed(system, here, stage.shared, key=jr.key(2))
+    assert there.time == 2 and there.secret is here.secret
+
+
+def test_private_randomness_never_enters_the_belief_and_public_never_the_draw():
+    system = Gain()
+
+    def play(seed, key) -> Any:
+        belief = ParticleBelief.start(system, 20, key=public_key(seed, 0))
+        here = begin(system, system.prior.secrets[0], key=jr.key(0))
+        return share(system, GaussianNoise(system, jnp.asarray([0.3])), belief, here, seed=seed, key=key)
+
+    after, stage = play(jnp.asarray(1), jr.key(5))
+    other, same = play(jnp.asarray(2), jr.key(5))
+    assert stage.shared == same.shared
+    assert not np.array_equal(after.states, other.states)
+    replayed, _ = stage.belief.advance(
+        system, stage.kernel, jnp.zeros(1), stage.shared, key=public_key(jnp.asarray(1), 1)
+    )
+    assert np.array_equal(after.states, replayed.states)
+
+
+def play_wary(system, steps=12, seed=5):
+    seed = jnp.asarray(seed)
+    start = ParticleBelief.start(system, 200, key=public_key(seed, 0))
+    policy = Wary(system)
+    record = eqx.filter_jit(rollout)(system, policy, start, steps, public_seed=seed, key=jr.key(9))
+    return policy, start, record
+
+
+def test_an_adversary_replays_the_policy_bit_for_bit():
+    system = Gain()
+    policy, start, record = play_wary(system)
+
+    @eqx.filter_jit
+    def kernels(transcript):
+        def step(belief, seen):
+            time, w, y = seen
+            kernel = policy(belief, w, time)
+            belief, _ = belief.advance(system, kernel, w, y, key=public_key(transcript.public_seed, time))
+            return belief, kernel.sd
+
+        times = jnp.arange(1, 13, dtype=jnp.int32)
+        return jax.lax.scan(step, start, (times, transcript.external, transcript.shared))[1]
+
+    sds = np.asarray(kernels(record.public))[:, 0]
+    bank = KalmanBelief.start(system)
+    for t in range(12):
+        kernel = NoiseKernel(system, jnp.asarray(sds[t : t + 1]))
+        bank, _ = bank.advance(
+            system, kernel, record.public.external[t], record.public.shared[t], key=jr.key(0)
+        )
+    trail = follow(
+        system, policy, KalmanBelief.start(system), record.public, key=jr.key(1), policy_belief=start
+    )
+    assert np.allclose(trail.log_masses[-1], bank.log_masses, atol=1e-4)
+    own = follow(system, policy, KalmanBelief.start(system), record.public, key=jr.key(1))
+    assert not np.allclose(own.log_masses[-1], bank.log_masses, atol=1e-4), "the kernel is the policy's"
+
+
+def test_a_transcript_holds_nothing_private():
+    assert {field.name for field in dataclasses.fields(Transcript)} == {"external", "shared", "public_seed"}
+
+
+def test_true_data_are_judged_by_transition_densities(float64):
+    system = Gain()
+    policy = Truth(system)
+    record = rollout(system, policy, PriorBelief.start(system), 15, public_seed=jnp.asarray(0), key=jr.key(3))
+    trail = follow(system, policy, ObservedBelief.start(system), record.public, key=jr.key(0))
+    x, w = record.states[:-1, 0], record.public.external[:, 0]
+    assert np.array_equal(x, record.public.shared[:, 0])
+    gaps = np.asarray(x[1:, None] - system.prior.secrets[None, :, 0] * x[:-1, None] - w[:-1, None])
+    scores = -0.5 * (gaps / 0.3) ** 2
+    expected = np.concatenate([np.zeros((1, 3)), np.cumsum(scores, axis=0)])
+    expected = expected - np.log(np.exp(expected).sum(axis=1, keepdims=True))
+    assert np.allclose(trail.log_masses, expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Truth, lambda s: GaussianNoise(s, jnp.asarray([0.5])), lambda s: Quantised(s, jnp.asarray([0.5]))],
+)
+def test_plain_policies_ignore_what_they_are_shown(make):
+    system = Gain()
+    policy = make(system)
+    kernels = [
+        policy(belief, jnp.full(1, w), jnp.asarray(t, jnp.int32))
+        for belief, w, t in ((PriorBelief.start(system), 0.0, 1), (KalmanBelief.start(system), 3.0, 40))
+    ]
+    values = [kernel(jnp.ones(1), jnp.full(1, 0.8)).sample(jnp.zeros(1)) for kernel in kernels]
+    assert values[0] == values[1]
+    assert values[0] == (1.0 if isinstance(policy, Quantised) else jnp.float32(0.8))
+
+
+def test_a_prior_belief_keeps_the_prior_and_refuses_the_rest():
+    system = Gain()
+    belief = PriorBelief.start(system)
+    kernel = NoiseKernel(system, jnp.ones(1))
+    after, health = belief.advance(system, kernel, jnp.zeros(1), jnp.ones(1), key=jr.key(0))
+    assert np.array_equal(after.log_masses, system.prior.log_masses) and health.log_evidence == 0.0
+    for refused in (belief.moments, lambda: belief.components(kernel)):
+        with pytest.raises(TypeError, match="ParticleBelief"):
+            refused()

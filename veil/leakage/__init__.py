@@ -1,0 +1,51 @@
+"""How many nats a release tells about the secret: exact where it can be, rigorous where it claims to be."""
+
+from veil.leakage.confidence import upper_confidence
+from veil.leakage.continuity import information_modulus
+from veil.leakage.coupling import coupled
+from veil.leakage.door import METHODS, mixture_kernel_components, mutual_information
+from veil.leakage.entropy import (
+    chernoff_entropy,
+    kl_entropy,
+    likelihood_entropy,
+    moment_entropy,
+    tilt_entropy,
+)
+from veil.leakage.estimate import estimate, estimate_per_component, posterior, posterior_information
+from veil.leakage.ladder import Ladder, closed_form, ladder, reference
+from veil.leakage.matching import matched
+from veil.leakage.nats import Nats
+from veil.leakage.paper import PaperBounds, kl_chernoff, paper_bounds, regime_adaptive, tightness
+from veil.leakage.quadrature import quadrature
+from veil.leakage.reference import reference_entropy
+
+__all__ = [
+    "METHODS",
+    "Ladder",
+    "Nats",
+    "PaperBounds",
+    "chernoff_entropy",
+    "closed_form",
+    "coupled",
+    "estimate",
+    "estimate_per_component",
+    "information_modulus",
+    "kl_chernoff",
+    "kl_entropy",
+    "ladder",
+    "likelihood_entropy",
+    "matched",
+    "mixture_kernel_components",
+    "moment_entropy",
+    "mutual_information",
+    "paper_bounds",
+    "posterior",
+    "posterior_information",
+    "quadrature",
+    "reference",
+    "reference_entropy",
+    "regime_adaptive",
+    "tightness",
+    "tilt_entropy",
+    "upper_confidence",
+]
