@@ -11,10 +11,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
 from veil.laws import Gaussian
-from veil.types import Scalar
-
-# Stands for log 0. Finite, so that neither sums nor gradients ever meet −∞ − (−∞).
-LOG_ZERO = -1e30
+from veil.types import LOG_ZERO, Scalar
 
 
 class Components(eqx.Module):
@@ -38,7 +35,7 @@ class Components(eqx.Module):
 
     @property
     def log_masses(self) -> Float[Array, " K"]:
-        """log q_k, the posterior mass of each secret."""
+        """Log q_k, the posterior mass of each secret."""
         return logsumexp(jnp.where(self.membership, self.log_weights[None, :], LOG_ZERO), axis=1)
 
     @property
@@ -48,7 +45,7 @@ class Components(eqx.Module):
 
     @property
     def log_conditional(self) -> Float[Array, " N"]:
-        """log of weight within the secret, w̄_i = w_i / q_k."""
+        """Log of weight within the secret, w̄_i = w_i / q_k."""
         return self.log_weights - self.log_masses[self.labels]
 
 

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int
 
-from veil.components import LOG_ZERO
-from veil.types import Key, Scalar
+from veil.types import LOG_ZERO, Key, Scalar
 
 Ancestors = Int[Array, " M"]
 LogWeights = Float[Array, " M"]

@@ -6,6 +6,9 @@ input, Y size of a release, T steps, B batch.
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
+# Stands for log 0. Finite, so that neither sums nor gradients ever meet −∞ − (−∞).
+LOG_ZERO = -1e30
+
 Key = PRNGKeyArray
 Scalar = Float[Array, ""]
 Vector = Float[Array, " d"]

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
-from veil.components import LOG_ZERO, Components, grouped
+from veil.components import Components, grouped
 from veil.kernel import Kernel
 from veil.laws import Gaussian, Law, Mixture
 from veil.systems.base import System
-from veil.types import External, Key, Scalar, Shared
+from veil.types import LOG_ZERO, External, Key, Scalar, Shared
 
 Masses = Float[Array, " K"]
 

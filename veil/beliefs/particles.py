@@ -22,12 +22,12 @@ from veil.beliefs.base import (
     untouched,
 )
 from veil.beliefs.proposals import Bootstrap, Particle, Proposal
-from veil.components import LOG_ZERO, Components
+from veil.components import Components
 from veil.kernel import Kernel
 from veil.laws import Gaussian
 from veil.resampling import effective_sample_size, systematic
 from veil.systems.base import System
-from veil.types import External, Key, Shared
+from veil.types import LOG_ZERO, External, Key, Shared
 
 States = Float[Array, "K M N"]
 LogWeights = Float[Array, "K M"]

@@ -13,12 +13,12 @@ from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief, Health, floored, triangular_root, untouched
 from veil.beliefs.particles import ParticleBelief, Scheme
-from veil.components import LOG_ZERO, Components
+from veil.components import Components
 from veil.kernel import Kernel
 from veil.laws import Gaussian
 from veil.resampling import effective_sample_size
 from veil.systems.base import System
-from veil.types import External, Key, Shared
+from veil.types import LOG_ZERO, External, Key, Shared
 
 
 class PooledBelief(Belief):

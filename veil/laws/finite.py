@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from veil.laws.base import Law
 from veil.laws.mixture import choose
-from veil.types import Noise, Scalar, Vector
+from veil.types import LOG_ZERO, Noise, Scalar, Vector
 
 
 class Finite(Law):

@@ -32,7 +32,7 @@ class Gaussian(Law):
         return self.scale @ jnp.swapaxes(self.scale, -1, -2)
 
     def sample(self, noise: Noise) -> Vector:
-        """mean + scale @ noise."""
+        """Mean + scale @ noise."""
         return self.mean + self.scale @ noise
 
     def recover(self, value: Vector) -> Noise:

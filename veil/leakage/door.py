@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import ndtri, xlogy
 from scipy.stats import qmc
 
-from veil.components import LOG_ZERO
 from veil.leakage.confidence import bounded_mean
 from veil.leakage.coupling import coupled
 from veil.leakage.curve import curve_order
@@ -20,6 +19,7 @@ from veil.leakage.matching import matched
 from veil.leakage.nats import Nats
 from veil.leakage.paper import paper_bounds
 from veil.leakage.quadrature import quadrature
+from veil.types import LOG_ZERO
 
 BATCH = 4096  # points per call of the posterior program
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from veil.components import LOG_ZERO, Components
+from veil.components import Components
 from veil.laws import Gaussian
+from veil.types import LOG_ZERO
 
 TOLERANCE = 1e-6  # on the sum of the weights
 SIZES = (64, 512, 1024, 2048, 4096, 6144)  # components; multiples of the last-but-one beyond

@@ -17,10 +17,10 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from veil.components import LOG_ZERO, Components
+from veil.components import Components
 from veil.leakage.overlap import kl_to
 from veil.leakage.rows import blocks, prepare
-from veil.types import Scalar
+from veil.types import LOG_ZERO, Scalar
 
 ROUNDS = (0.0, *(1.5**power for power in range(23)))
 
@@ -66,7 +66,7 @@ def _log_match(pairs: Pairs, components: Components, row_factors: Rows, sharp: S
 
 
 def _log_rows(pairs: Pairs, components: Components, log_match: Pairs) -> Rows:
-    """log Σ_j ψ_ij exp(−KL_ij)."""
+    """Log Σ_j ψ_ij exp(−KL_ij)."""
     return logsumexp(components.log_weights[None, :] + log_match - pairs, axis=1)
 
 

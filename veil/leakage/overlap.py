@@ -15,7 +15,7 @@ ROUNDING = 1e-3  # nats: above this possible error of a row the product form giv
 
 
 def kl_overlap(log_weights: LogWeights, parts: Gaussian) -> LogWeights:
-    """log Σ_j w_j exp(−KL(N_i ‖ N_j)) for every i, in nats.
+    """Log Σ_j w_j exp(−KL(N_i ‖ N_j)) for every i, in nats.
 
     KL is bilinear in (moments of i, natural parameters of j): one matrix product per block of rows. That
     form cancels when components are much narrower than their spread, so where its rounding error could

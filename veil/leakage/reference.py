@@ -13,11 +13,10 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.components import LOG_ZERO
 from veil.laws import Gaussian, gaussian, match_moments
 from veil.laws.gaussian import LOG_TWO_PI
 from veil.leakage.curve import curve_order
-from veil.types import Scalar
+from veil.types import LOG_ZERO, Scalar
 
 SIZES = (2, 4, 8, 16)
 SWEEPS = 25

@@ -14,9 +14,9 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.components import LOG_ZERO, Components
+from veil.components import Components
 from veil.laws import Gaussian
-from veil.types import Scalar
+from veil.types import LOG_ZERO, Scalar
 
 BLOCK = 1 << 18  # pairs per block: a few megabytes, so intermediate results stay in cache
 

@@ -14,10 +14,9 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.components import LOG_ZERO
 from veil.laws.gaussian import LOG_TWO_PI
 from veil.leakage.rows import Prepared, RowBound
-from veil.types import Scalar
+from veil.types import LOG_ZERO, Scalar
 
 STRENGTHS = (1.0, 0.8, 0.6, 0.4, 0.2)
 
@@ -50,7 +49,7 @@ def _standard_loss(strength):
 
 
 def log_products(row: Prepared, columns: Prepared) -> tuple[Float[Array, " M"], list[Array]]:
-    """log ∫ N_i N_j and (S_i + S_j)⁻¹ (μ_j − μ_i), for every column j."""
+    """Log ∫ N_i N_j and (S_i + S_j)⁻¹ (μ_j − μ_i), for every column j."""
     size = row.mean.shape[0]
     both = [[row.covariance[i, j] + columns.covariance[:, i, j] for j in range(i + 1)] for i in range(size)]
     unit, pivots, _ = linalg.ldl(both)

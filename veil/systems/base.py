@@ -56,7 +56,7 @@ class System(eqx.Module):
 
     @abc.abstractmethod
     def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
-        """w' given w and the release y; `shared` is None where the release was withheld."""
+        """W' given w and the release y; `shared` is None where the release was withheld."""
 
     @abc.abstractmethod
     def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
