@@ -57,7 +57,7 @@ def cholesky(matrix: Matrices) -> Matrices:
 
 
 def ldl(symmetric: Entries) -> tuple[Entries, list[Array], Bool[Array, "*batch"]]:
-    """Unit lower factor and pivots of L D Lᵀ, and whether the matrix is positive definite.
+    """Unit lower factor and pivots of L D Lᵀ, and whether the matrix is positive definite beyond rounding.
 
     Pivots that are not positive are replaced by one, so that everything stays finite and the flag decides.
     """
@@ -70,7 +70,7 @@ def ldl(symmetric: Entries) -> tuple[Entries, list[Array], Bool[Array, "*batch"]
             scaled.append(wanted[j] - sum(scaled[k] * unit[j][k] for k in range(j)))
         row = [value / pivots[j] for j, value in enumerate(scaled)]
         pivot = wanted[i] - sum(a * b for a, b in zip(scaled, row, strict=True))
-        definite = definite & (pivot > 0)
+        definite = definite & (pivot > 16.0 * jnp.finfo(pivot.dtype).eps * jnp.abs(wanted[i]))
         pivots.append(jnp.where(pivot > 0, pivot, jnp.ones_like(pivot)))
         unit.append([*row, jnp.ones_like(pivot)])
     return unit, pivots, definite
@@ -145,3 +145,26 @@ def precision(lower: Matrices) -> Matrices:
 def outer(vector: Vectors) -> Matrices:
     """Outer product of a vector with itself."""
     return vector[..., :, None] * vector[..., None, :]
+
+
+def triangular_root(rows: Float[Array, "d n"], weights: Float[Array, " n"]) -> Matrices:
+    """Lower triangular L with L Lᵀ = rows · diag(weights) · rowsᵀ, by Gram-Schmidt on the rows.
+
+    It never forms the product, so float32 keeps its digits, and dependent rows give zeros, not NaN.
+    """
+    size = rows.shape[0]
+    lower: Entries = []
+    axes: list[Array] = []
+    for i in range(size):
+        rest = rows[i]
+        entries: list[Array] = []
+        for axis in axes:
+            entries.append(jnp.sum(weights * rest * axis))
+            rest = rest - entries[-1] * axis
+        square = jnp.sum(weights * rest * rest)
+        alive = square > jnp.finfo(rows.dtype).tiny
+        length = jnp.sqrt(jnp.where(alive, square, 1.0))
+        axes.append(jnp.where(alive, rest / length, 0.0))
+        zero = jnp.zeros_like(square)
+        lower.append([*entries, jnp.where(alive, length, 0.0), *[zero] * (size - 1 - i)])
+    return jnp.stack([jnp.stack(row) for row in lower])

@@ -1,6 +1,6 @@
-"""The shape vocabulary. Letters, everywhere:
+"""The shape vocabulary.
 
-K secrets, M particles per secret, P size of a secret, N size of a state, E size of an external
+Letters, everywhere: K secrets, M particles per secret, P size of a secret, N size of a state, E size of an external
 input, Y size of a release, T steps, B batch.
 """
 

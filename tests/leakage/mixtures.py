@@ -43,7 +43,9 @@ def policy_like(generator, count, size=2, *, shift=0.0, shared=False, spread=2.0
 def log_densities(mean, covariance, points) -> np.ndarray:
     """log N_i(y_s), (S, N), by plain numpy."""
     lower = np.linalg.cholesky(covariance)
-    constant = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1) + 0.5 * mean.shape[1] * np.log(2 * np.pi)
+    constant = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1) + 0.5 * mean.shape[1] * np.log(
+        2 * np.pi
+    )
     inverse = np.linalg.inv(lower)
     columns = [((points - m) @ i.T) for m, i in zip(mean, inverse, strict=True)]
     return np.stack([-0.5 * (c**2).sum(axis=1) - k for c, k in zip(columns, constant, strict=True)], axis=1)
@@ -58,7 +60,9 @@ def sample(generator, weight, mean, covariance, count: int) -> np.ndarray:
 
 def sampled_information(generator, secret, weight, mean, covariance, count=20_000) -> tuple[float, float]:
     """Mean and standard error of the posterior's divergence from the prior, by plain Monte Carlo."""
-    scores = np.log(weight) + log_densities(mean, covariance, sample(generator, weight, mean, covariance, count))
+    scores = np.log(weight) + log_densities(
+        mean, covariance, sample(generator, weight, mean, covariance, count)
+    )
     groups = np.stack([logsumexp(scores[:, secret == k], axis=1) for k in range(secret.max() + 1)], axis=1)
     log_posterior = groups - logsumexp(groups, axis=1, keepdims=True)
     prior = np.bincount(secret, weight)

@@ -51,7 +51,11 @@ def test_order_duplicates_and_empty_components_do_not_matter(compilations):
     generator = np.random.default_rng(7)
     for _ in range(25):
         mixture = random_mixture(generator)
-        for changed in (permuted(generator, *mixture), split(generator, *mixture), with_ghost(generator, *mixture)):
+        for changed in (
+            permuted(generator, *mixture),
+            split(generator, *mixture),
+            with_ghost(generator, *mixture),
+        ):
             for method in UNCHANGED:
                 before, after = mutual_information(*mixture, method), mutual_information(*changed, method)
                 assert after == pytest.approx(before, abs=1e-7), method
@@ -73,7 +77,9 @@ def split(generator, secret, weight, mean, covariance):
     chosen = int(np.argmax(weight))
     weight = weight.copy()
     weight[chosen] /= 2
-    return tuple(np.concatenate([array, array[chosen : chosen + 1]]) for array in (secret, weight, mean, covariance))
+    return tuple(
+        np.concatenate([array, array[chosen : chosen + 1]]) for array in (secret, weight, mean, covariance)
+    )
 
 
 def with_ghost(generator, secret, weight, mean, covariance):

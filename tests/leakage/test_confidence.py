@@ -41,7 +41,8 @@ def test_the_confidence_bound_covers_the_information():
     mixture = policy_like(np.random.default_rng(3), 32, size=1, shift=0.5)
     truth = quadrature(*mixture).value
     bounds = [
-        mutual_information(*mixture, "confidence_bound", delta=0.05, samples=256, seed=seed) for seed in range(REPEATS)
+        mutual_information(*mixture, "confidence_bound", delta=0.05, samples=256, seed=seed)
+        for seed in range(REPEATS)
     ]
     assert np.mean([bound >= truth for bound in bounds]) >= coverage_floor(0.05)
     assert np.mean(bounds) - truth < 0.1  # and it is not vacuous
@@ -53,14 +54,18 @@ def test_a_rare_secret_does_not_blow_up_the_range():
     mean, covariance = np.array([[0.0], [1.0], [0.5]]), np.full((3, 1, 1), 1.0)
     bound = mutual_information(secret, weight, mean, covariance, "confidence_bound", width=0.0, samples=16384)
     assert 0.0 <= bound <= mutual_information(secret, weight, mean, covariance, "trivial")
-    far = mutual_information(np.array([0, 1, 1]), weight, mean, covariance, "confidence_bound", width=0.0, samples=65536)
+    far = mutual_information(
+        np.array([0, 1, 1]), weight, mean, covariance, "confidence_bound", width=0.0, samples=65536
+    )
     truth = quadrature(np.array([0, 1, 1]), weight, mean, covariance).value
     assert truth <= far <= truth + 0.02
 
 
 def test_the_bound_tightens_with_samples_and_reports_them():
     mixture = policy_like(np.random.default_rng(4), 32, size=2, shared=True)
-    loose, tight = (mutual_information(*mixture, "confidence_bound", width=0.0, samples=n) for n in (1024, 65536))
+    loose, tight = (
+        mutual_information(*mixture, "confidence_bound", width=0.0, samples=n) for n in (1024, 65536)
+    )
     assert (loose.samples, tight.samples, tight.delta) == (1024, 65536, 1e-6)
     assert tight < loose < 0.05
     assert tight < 0.001  # nothing leaks here

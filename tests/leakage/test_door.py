@@ -8,7 +8,13 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from tests.leakage.mixtures import random_covariances, random_mixture
-from veil.leakage import METHODS, information_modulus, mixture_kernel_components, mutual_information, quadrature
+from veil.leakage import (
+    METHODS,
+    information_modulus,
+    mixture_kernel_components,
+    mutual_information,
+    quadrature,
+)
 
 
 def good():
@@ -32,7 +38,10 @@ def spoil(name, index, value):
     [
         (spoil("weight", 0, -0.25), ["weight", "negative", "(0,)"]),
         (spoil("weight", 0, 0.5), ["weight", "sums to 1.25", "divide"]),
-        (spoil("covariance", (1, 0, 0), -1.0), ["covariance", "component 1", "positive definite", "noise floor"]),
+        (
+            spoil("covariance", (1, 0, 0), -1.0),
+            ["covariance", "component 1", "positive definite", "noise floor"],
+        ),
         (spoil("covariance", (2, 0, 1), 0.5), ["covariance", "component 2", "symmetric"]),
         (spoil("mean", (2, 1), np.nan), ["mean", "NaN", "(2, 1)"]),
         (spoil("covariance", (0, 0, 0), np.inf), ["covariance", "infinity"]),
@@ -74,7 +83,12 @@ def test_quadrature_equals_adaptive_integration_of_two_normals():
         return first * np.log(first / prior / total) + second * np.log(second / (1 - prior) / total)
 
     truth, _ = quad(integrand, -9, 9, epsabs=1e-12)
-    value = quadrature(np.array([0, 1]), np.array([prior, 1 - prior]), np.array([[0.0], [apart]]), np.array([[[1.0]], [[0.49]]]))
+    value = quadrature(
+        np.array([0, 1]),
+        np.array([prior, 1 - prior]),
+        np.array([[0.0], [apart]]),
+        np.array([[[1.0]], [[0.49]]]),
+    )
     assert value.value == pytest.approx(truth, abs=1e-9)
     assert abs(value.value - truth) <= 10 * value.error + 1e-12
 
@@ -85,7 +99,12 @@ def test_separated_components_are_a_finite_channel():
     generator = np.random.default_rng(5)
     prior, channel = generator.dirichlet(np.ones(3)), generator.dirichlet(np.ones(4), 3)
     symbol = np.tile(np.arange(4), 3)
-    mixture = (np.repeat(np.arange(3), 4), (prior[:, None] * channel).reshape(-1), 50.0 * symbol[:, None], np.ones((12, 1, 1)))
+    mixture = (
+        np.repeat(np.arange(3), 4),
+        (prior[:, None] * channel).reshape(-1),
+        50.0 * symbol[:, None],
+        np.ones((12, 1, 1)),
+    )
     bits = qif.measure.shannon.add_leakage(prior, channel)
     for method in ("quadrature", "estimate", "matched"):
         value = mutual_information(*mixture, method)
@@ -103,7 +122,10 @@ def test_padding_changes_nothing():
         wide[:, :size, :size], wide[:, size, size] = covariance, 1.0
         deep = np.concatenate([mean, np.full((6, 1), 3.0)], axis=1)
         for method in ("kl_chernoff", "regime_adaptive", "matched", "coupled"):
-            narrow, broad = (mutual_information(secret, weight, m, c, method) for m, c in ((mean, covariance), (deep, wide)))
+            narrow, broad = (
+                mutual_information(secret, weight, m, c, method)
+                for m, c in ((mean, covariance), (deep, wide))
+            )
             assert broad == pytest.approx(narrow, abs=1e-9), method
 
 
@@ -113,7 +135,10 @@ def test_units_and_origin_do_not_matter():
     units = np.exp(generator.standard_normal(mean.shape[1]))
     moved = (secret, weight, mean * units + 100.0, covariance * units[:, None] * units[None, :])
     for method in ("kl_chernoff", "regime_adaptive", "reference", "matched"):
-        before, after = mutual_information(secret, weight, mean, covariance, method), mutual_information(*moved, method)
+        before, after = (
+            mutual_information(secret, weight, mean, covariance, method),
+            mutual_information(*moved, method),
+        )
         assert after == pytest.approx(before, abs=2e-3 if method == "reference" else 1e-6), method
 
 
@@ -123,15 +148,21 @@ def test_a_mixture_kernel_goes_through_the_same_door():
     secret, weight = np.array([0, 0, 1, 1]), np.full(4, 0.25)
     mean, covariance = generator.standard_normal((4, 1)), np.full((4, 1, 1), 0.5)
     share = np.tile([0.3, 0.7], (4, 1))
-    twice = mixture_kernel_components(secret, weight, share, np.stack([mean, mean], 1), np.stack([covariance] * 2, 1))
+    twice = mixture_kernel_components(
+        secret, weight, share, np.stack([mean, mean], 1), np.stack([covariance] * 2, 1)
+    )
     for method in ("quadrature", "regime_adaptive", "matched"):
         plain = mutual_information(secret, weight, mean, covariance, method)
         assert mutual_information(*twice, method) == pytest.approx(plain, abs=1e-9)
-    apart = mixture_kernel_components(secret, weight, share, np.stack([mean - 5, mean + 5], 1), np.stack([covariance] * 2, 1))
+    apart = mixture_kernel_components(
+        secret, weight, share, np.stack([mean - 5, mean + 5], 1), np.stack([covariance] * 2, 1)
+    )
     assert len(apart[0]) == 8
     assert mutual_information(*apart, "regime_adaptive") >= mutual_information(*apart, "quadrature") - 1e-9
     with pytest.raises(ValueError, match="rows that sum to one"):
-        mixture_kernel_components(secret, weight, share * 2, np.stack([mean, mean], 1), np.stack([covariance] * 2, 1))
+        mixture_kernel_components(
+            secret, weight, share * 2, np.stack([mean, mean], 1), np.stack([covariance] * 2, 1)
+        )
 
 
 def test_the_modulus_bounds_the_change_of_information_of_any_channel():
@@ -140,7 +171,9 @@ def test_the_modulus_bounds_the_change_of_information_of_any_channel():
         secrets, symbols = generator.integers(2, 5), generator.integers(2, 6)
         prior = generator.dirichlet(np.ones(secrets))
         first = generator.dirichlet(np.full(symbols, 0.3), secrets)
-        second = (1 - (step := generator.random() ** 3)) * first + step * generator.dirichlet(np.full(symbols, 0.3), secrets)
+        second = (1 - (step := generator.random() ** 3)) * first + step * generator.dirichlet(
+            np.full(symbols, 0.3), secrets
+        )
         distance = 0.5 * np.abs(first - second).sum(axis=1).max()
         change = abs(table_information(prior, first) - table_information(prior, second))
         assert change <= information_modulus(distance, int(secrets)) + 1e-12

@@ -26,7 +26,11 @@ pytestmark = pytest.mark.usefixtures("float64")
 def plain_mixture(seed, count=40, size=2, spread=1.5):
     generator = np.random.default_rng(seed)
     weight = generator.dirichlet(np.ones(count))
-    return weight, generator.standard_normal((count, size)) * spread, random_covariances(generator, count, size)
+    return (
+        weight,
+        generator.standard_normal((count, size)) * spread,
+        random_covariances(generator, count, size),
+    )
 
 
 def as_jax(weight, mean, covariance):
@@ -65,7 +69,9 @@ def dense_chernoff(alpha):
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_pairwise_entropies_equal_the_dense_formulas(size):
     mixture = plain_mixture(size, size=size)
-    assert float(kl_entropy(*as_jax(*mixture))) == pytest.approx(dense_pairwise_entropy(*mixture, dense_kl), abs=1e-9)
+    assert float(kl_entropy(*as_jax(*mixture))) == pytest.approx(
+        dense_pairwise_entropy(*mixture, dense_kl), abs=1e-9
+    )
     for alpha in (0.2, 0.5):
         value = float(chernoff_entropy(*as_jax(*mixture), alpha))
         assert value == pytest.approx(dense_pairwise_entropy(*mixture, dense_chernoff(alpha)), abs=1e-9)
@@ -88,15 +94,23 @@ def test_lower_and_upper_bounds_enclose_the_entropy(size, spread):
 def test_tilt_is_exact_for_one_gaussian_and_nearly_so_for_a_gaussian_looking_crowd():
     weight, mean, covariance = plain_mixture(0, count=1, size=3)
     one = as_jax(weight, mean, covariance)
-    assert float(tilt_entropy(*one)) == pytest.approx(0.5 * np.linalg.slogdet(2 * np.pi * np.e * covariance[0])[1])
+    assert float(tilt_entropy(*one)) == pytest.approx(
+        0.5 * np.linalg.slogdet(2 * np.pi * np.e * covariance[0])[1]
+    )
     generator = np.random.default_rng(1)
-    crowd = (np.full(400, 1 / 400), generator.standard_normal((400, 2)), np.broadcast_to(np.eye(2), (400, 2, 2)))
+    crowd = (
+        np.full(400, 1 / 400),
+        generator.standard_normal((400, 2)),
+        np.broadcast_to(np.eye(2), (400, 2, 2)),
+    )
     exact = float(moment_entropy(*as_jax(*crowd)))
     assert 0 <= exact - float(tilt_entropy(*as_jax(*crowd))) < 0.01
     assert exact - float(chernoff_entropy(*as_jax(*crowd))) > 0.2
 
 
-@pytest.mark.parametrize("entropy", [kl_entropy, chernoff_entropy, likelihood_entropy, tilt_entropy, moment_entropy])
+@pytest.mark.parametrize(
+    "entropy", [kl_entropy, chernoff_entropy, likelihood_entropy, tilt_entropy, moment_entropy]
+)
 def test_order_and_duplicates_do_not_change_an_entropy_bound(entropy):
     """Splitting a component tells the weight of j from the weight of i in the inner sum."""
     weight, mean, covariance = plain_mixture(3, count=12)
@@ -105,7 +119,9 @@ def test_order_and_duplicates_do_not_change_an_entropy_bound(entropy):
     halves[4] /= 2
     doubled = (halves, np.append(mean, mean[4:5], axis=0), np.append(covariance, covariance[4:5], axis=0))
     before = float(entropy(*as_jax(weight, mean, covariance)))
-    assert float(entropy(*as_jax(weight[order], mean[order], covariance[order]))) == pytest.approx(before, abs=1e-10)
+    assert float(entropy(*as_jax(weight[order], mean[order], covariance[order]))) == pytest.approx(
+        before, abs=1e-10
+    )
     assert float(entropy(*as_jax(*doubled))) == pytest.approx(before, abs=1e-10)
 
 
@@ -124,9 +140,13 @@ def test_narrow_components_far_from_the_origin_keep_their_digits_in_float32():
 def test_ragged_and_blocked_layouts_agree():
     weight, mean, covariance = plain_mixture(4, count=48, size=3)
     log_weights, parts = as_jax(weight, mean, covariance)
-    blocked = grouped(log_weights.reshape(4, 12), jax.tree.map(lambda leaf: leaf.reshape((4, 12, *leaf.shape[1:])), parts))
+    blocked = grouped(
+        log_weights.reshape(4, 12), jax.tree.map(lambda leaf: leaf.reshape((4, 12, *leaf.shape[1:])), parts)
+    )
     ragged = Components(blocked.labels, blocked.log_weights, parts, 4)
-    for first, second in zip(jax.tree.leaves(paper_bounds(blocked)), jax.tree.leaves(paper_bounds(ragged)), strict=True):
+    for first, second in zip(
+        jax.tree.leaves(paper_bounds(blocked)), jax.tree.leaves(paper_bounds(ragged)), strict=True
+    ):
         assert float(first) == pytest.approx(float(second), abs=1e-10)
 
 

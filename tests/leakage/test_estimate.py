@@ -55,7 +55,9 @@ def test_the_estimate_is_unbiased(method):
 def test_the_gradient_of_the_estimate_is_the_gradient_of_the_truth(method):
     """Averaged over many shifts, along random directions of means, scales and weights."""
     parameters = problem(2)
-    gradient = jax.jit(jax.vmap(jax.grad(lambda p, key: method(components_of(p), 64, key=key)), in_axes=(None, 0)))
+    gradient = jax.jit(
+        jax.vmap(jax.grad(lambda p, key: method(components_of(p), 64, key=key)), in_axes=(None, 0))
+    )
     samples = gradient(parameters, jax.random.split(jax.random.key(3), 256))
     generator = np.random.default_rng(4)
     for name, value in parameters.items():
@@ -75,7 +77,11 @@ def test_gradients_of_the_bounds_match_finite_differences():
         function = jax.jit(lambda p, bound=bound: bound(components_of(p)))
         gradient = jax.jit(jax.grad(lambda p, bound=bound: bound(components_of(p))))(parameters)
         for name, value in parameters.items():
-            direction = np.tril(np.ones_like(value)) if name == "scale" else np.cos(np.arange(value.size)).reshape(value.shape)
+            direction = (
+                np.tril(np.ones_like(value))
+                if name == "scale"
+                else np.cos(np.arange(value.size)).reshape(value.shape)
+            )
             ahead, behind = ({**parameters, name: value + sign * 1e-5 * direction} for sign in (1, -1))
             wanted = (function(ahead) - function(behind)) / 2e-5
             along = np.sum(np.asarray(gradient[name]) * direction)

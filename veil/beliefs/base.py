@@ -97,26 +97,3 @@ def untouched(log_masses: Masses, effective: Masses) -> Health:
     """Health of a step in which nothing was released."""
     zeros = jnp.zeros_like(log_masses)
     return Health(zeros[0], zeros, effective, jnp.zeros(zeros.shape, bool))
-
-
-def triangular_root(rows: Float[Array, "d n"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:
-    """Lower triangular L with L Lᵀ = rows · diag(weights) · rowsᵀ, by Gram-Schmidt on the rows.
-
-    It never forms the product, so float32 keeps its digits, and dependent rows give zeros, not NaN.
-    """
-    size = rows.shape[0]
-    lower: list[list[Array]] = []
-    axes: list[Array] = []
-    for i in range(size):
-        rest = rows[i]
-        entries: list[Array] = []
-        for axis in axes:
-            entries.append(jnp.sum(weights * rest * axis))
-            rest = rest - entries[-1] * axis
-        square = jnp.sum(weights * rest * rest)
-        alive = square > jnp.finfo(rows.dtype).tiny
-        length = jnp.sqrt(jnp.where(alive, square, 1.0))
-        axes.append(jnp.where(alive, rest / length, 0.0))
-        zero = jnp.zeros_like(square)
-        lower.append([*entries, jnp.where(alive, length, 0.0), *[zero] * (size - 1 - i)])
-    return jnp.stack([jnp.stack(row) for row in lower])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.beliefs.base import Belief, Health, absorb, floored, mixture_components, triangular_root, untouched
+from veil.beliefs.base import Belief, Health, absorb, floored, mixture_components, untouched
 from veil.beliefs.proposals import condition, release_line
 from veil.components import Components
 from veil.kernel import Kernel
@@ -88,4 +88,4 @@ def _move(system: System, secret: Secret, law: Gaussian, external: External) -> 
 def _joined(first: Float[Array, "d n"], second: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """Triangular factor of first·firstᵀ + second·secondᵀ."""
     rows = jnp.concatenate([first, second], axis=1)
-    return triangular_root(rows, jnp.ones_like(rows[0]))
+    return linalg.triangular_root(rows, jnp.ones_like(rows[0]))

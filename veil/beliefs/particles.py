@@ -12,13 +12,13 @@ import jax.random as jr
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
+from veil import linalg
 from veil.beliefs.base import (
     Belief,
     Health,
     absorb,
     floored,
     mixture_components,
-    triangular_root,
     untouched,
 )
 from veil.beliefs.proposals import Bootstrap, Particle, Proposal
@@ -83,7 +83,7 @@ class ParticleBelief(Belief):
         weights = jnp.exp(self.log_weights)
         mean = jnp.einsum("km,kmn->kn", weights, self.states)
         apart = jnp.swapaxes(self.states - mean[:, None, :], 1, 2)
-        return Gaussian(mean, jax.vmap(triangular_root)(apart, weights))
+        return Gaussian(mean, jax.vmap(linalg.triangular_root)(apart, weights))
 
     def components(self, kernel: Kernel) -> Components:
         """One component (or one per part of a mixture law) for each particle."""

@@ -11,7 +11,8 @@ import jax.random as jr
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from veil.beliefs.base import Belief, Health, floored, triangular_root, untouched
+from veil import linalg
+from veil.beliefs.base import Belief, Health, floored, untouched
 from veil.beliefs.particles import ParticleBelief, Scheme
 from veil.components import Components
 from veil.kernel import Kernel
@@ -55,7 +56,7 @@ class PooledBelief(Belief):
         weights = jnp.where(dead[:, None], jnp.exp(self.log_weights)[None, :], own)
         mean = weights @ self.states
         apart = jnp.swapaxes(self.states[None] - mean[:, None, :], 1, 2)
-        return Gaussian(mean, jax.vmap(triangular_root)(apart, weights))
+        return Gaussian(mean, jax.vmap(linalg.triangular_root)(apart, weights))
 
     def components(self, kernel: Kernel) -> Components:
         """One Gaussian component per particle, in no order of secrets."""

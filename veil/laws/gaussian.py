@@ -74,8 +74,9 @@ def chernoff(first: Gaussian, second: Gaussian, alpha: Scalar | float = 0.5) -> 
     mixed = (1.0 - alpha) * first.covariance + alpha * second.covariance
     lower = linalg.cholesky(mixed)
     offset = linalg.solve_lower(lower, first.mean - second.mean)
-    spread = (1.0 - alpha) * linalg.log_determinant(first.scale) + alpha * linalg.log_determinant(second.scale)
-    return 0.5 * (alpha * (1.0 - alpha) * (offset @ offset) + linalg.log_determinant(lower) - spread)
+    sizes = [linalg.log_determinant(law.scale) for law in (first, second)]
+    spread = linalg.log_determinant(lower) - (1.0 - alpha) * sizes[0] - alpha * sizes[1]
+    return 0.5 * (alpha * (1.0 - alpha) * (offset @ offset) + spread)
 
 
 def bhattacharyya(first: Gaussian, second: Gaussian) -> Scalar:

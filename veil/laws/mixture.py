@@ -5,8 +5,9 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp, ndtr
 from jaxtyping import Array, Float
 
+from veil import linalg
 from veil.laws.base import Law
-from veil.laws.gaussian import Gaussian, gaussian
+from veil.laws.gaussian import Gaussian
 from veil.types import Noise, Scalar, Vector
 
 
@@ -37,12 +38,18 @@ class Mixture(Law):
 
 
 def match_moments(log_weights: Float[Array, " J"], parts: Gaussian) -> Gaussian:
-    """The one Gaussian with the mean and the covariance of a mixture with normalised log-weights."""
+    """The one Gaussian with the mean and the covariance of a mixture with normalised log-weights.
+
+    Its factor is found from the factors and the offsets of the parts, never from their products, so that
+    parts which are narrow for their distance do not make it singular.
+    """
     weights = jnp.exp(log_weights)
     mean = weights @ parts.mean
-    apart = parts.mean - mean[None, :]
-    second = parts.covariance + apart[:, :, None] * apart[:, None, :]
-    return gaussian(mean, jnp.einsum("j,jkl->kl", weights, second))
+    apart = (parts.mean - mean[None, :])[:, :, None]
+    rows = jnp.concatenate([parts.scale, apart], axis=2)
+    count, size, wide = rows.shape
+    flat = jnp.swapaxes(rows, 0, 1).reshape(size, count * wide)
+    return Gaussian(mean, linalg.triangular_root(flat, jnp.repeat(weights, wide)))
 
 
 def choose(log_weights: Float[Array, " J"], normal: Scalar) -> Array:

@@ -1,10 +1,10 @@
 """An upper confidence bound on a bounded mean by betting.
 
 A gambler bets against "the mean is at least m": with stakes λ in [0, 1), wealth Π (1 + λ (m − x_s)) is a
-supermartingale under that claim, so by Ville's inequality it ever exceeds 1/δ with probability at most δ. All
-m whose gambler has become that rich are rejected. The wealth of several stakes is averaged, which is
-again a fair game; it grows with m, so the rejected m are an upper interval and bisection finds its edge. Since
-Ville's inequality speaks of all times at once, one may look after every batch and stop when satisfied.
+supermartingale under that claim, so by Ville's inequality it ever exceeds 1/δ with probability at most δ.
+All m whose gambler has become that rich are rejected. The wealth of several stakes is averaged, which is
+again a fair game; it grows with m, so the rejected m are an upper interval and bisection finds its edge.
+Ville's inequality speaks of all times at once: one may look after every batch and stop when satisfied.
 """
 
 from collections.abc import Callable, Iterator

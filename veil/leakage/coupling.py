@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from veil.components import Components
 from veil.laws import Gaussian, kl, match_moments
 from veil.leakage.curve import curve_order
+from veil.leakage.rows import blocks, standardised
 from veil.types import Scalar
 
 
@@ -26,14 +27,16 @@ def coupled(components: Components, *, by_index: bool = False) -> Scalar:
         by_index: pair the components in the order they are listed (common random numbers) instead of along
             a Hilbert curve through the centred components of each secret.
     """
-    masses, members = lax.stop_gradient(_quantile_coupling(components, by_index))
-    log_masses = components.log_masses
+    components, _ = standardised(components)
+    masses, members = _quantile_coupling(components, by_index)
+    log_masses, entropy = components.log_masses, components.entropy
 
     def atom(member):
         parts = jax.tree.map(lambda leaf: leaf[member], components.parts)
-        return jnp.minimum(components.entropy, _information(log_masses, parts))
+        value = _information(log_masses, parts)
+        return jnp.where(value < entropy, value, entropy)  # also where it is not a number
 
-    return jnp.sum(masses * jax.vmap(atom, in_axes=1)(members))
+    return masses @ blocks(atom, members.T, components.secrets**2)
 
 
 def _information(log_masses: Float[Array, " K"], parts: Gaussian) -> Scalar:
@@ -55,7 +58,9 @@ def _quantile_coupling(
         order = jnp.argsort(labels, stable=True)
     else:
         centres = jnp.where(components.membership, weights[None, :], 0.0) @ components.parts.mean
-        order = curve_order(components.parts.mean - centres[labels], labels, jnp)
+        apart = components.parts.mean - centres[labels]
+        apart = jnp.where((weights > 0)[:, None], apart, 0.0)
+        order = curve_order(lax.stop_gradient(apart), labels, jnp)
     sorted_labels, sorted_weights = labels[order], weights[order]
 
     def quantiles(secret):

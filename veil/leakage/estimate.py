@@ -1,7 +1,7 @@
 """An unbiased estimate of I(Θ; Y): the mean of the posterior's divergence from the prior.
 
-I = E_p g(Y) with g(y) = KL(posterior given y ‖ prior). All densities are known, so g is exact; it lies between
-zero and log 1/min q, has no variance where nothing leaks, and one value costs N. Points are quasi-random.
+I = E_p g(Y) with g(y) = KL(posterior given y ‖ prior). All densities are known, so g is exact; it lies
+between zero and log 1/min q, has no variance where nothing leaks, and one value costs N.
 Gradients must flow through the points *and* through the densities; dropping either biases them.
 """
 
@@ -64,7 +64,8 @@ def estimate(components: Components, points: int = 1024, *, key: Key) -> Scalar:
     fresh random shift makes the estimate unbiased. The chosen component enters with the ratio of its weight
     to itself, whose value is one and whose derivative is the missing derivative of the choice.
     """
-    uniforms = shifted_sobol(points, components.parts.mean.shape[1] + 1, components.log_weights.dtype, key=key)
+    size, dtype = components.parts.mean.shape[1], components.log_weights.dtype
+    uniforms = shifted_sobol(points, size + 1, dtype, key=key)
     index, noise = _draw(components, uniforms)
     weights = jnp.exp(components.log_weights - lax.stop_gradient(components.log_weights))[index]
     return jnp.mean(weights * posterior_information(components, _move(components, index, noise)))
@@ -73,8 +74,9 @@ def estimate(components: Components, points: int = 1024, *, key: Key) -> Scalar:
 def estimate_per_component(components: Components, points: int = 8, *, key: Key) -> Scalar:
     """Unbiased estimate with `points` draws for every component: N² · points work, the least variance."""
     count, size = components.parts.mean.shape
-    base = shifted_sobol(points, size, components.log_weights.dtype, key=key)
-    shifts = jax.random.uniform(jax.random.fold_in(key, 1), (count, 1, size), base.dtype)
+    shift_key, base_key = jax.random.split(key)
+    base = shifted_sobol(points, size, components.log_weights.dtype, key=base_key)
+    shifts = jax.random.uniform(shift_key, (count, 1, size), base.dtype)
     noise = ndtri(_inside((base[None, :, :] + shifts) % 1.0)).reshape(-1, size)
     index = jnp.repeat(jnp.arange(count), points)
     values = posterior_information(components, _move(components, index, noise))
@@ -93,7 +95,9 @@ def _inside(uniforms):
     return jnp.clip(uniforms, edge, 1.0 - edge)
 
 
-def _draw(components: Components, uniforms: Float[Array, "S D"]) -> tuple[Int[Array, " S"], Float[Array, "S d"]]:
+def _draw(
+    components: Components, uniforms: Float[Array, "S D"]
+) -> tuple[Int[Array, " S"], Float[Array, "S d"]]:
     """Component and noise that quasi-random points stand for."""
     frozen = jax.tree.map(lax.stop_gradient, components)
     order = curve_order(frozen.parts.mean, jnp.zeros_like(frozen.labels), jnp)
@@ -105,5 +109,3 @@ def _draw(components: Components, uniforms: Float[Array, "S D"]) -> tuple[Int[Ar
 def _move(components: Components, index: Int[Array, " S"], noise: Float[Array, "S d"]) -> Float[Array, "S d"]:
     """Points of the chosen components with the given noise."""
     return components.parts.mean[index] + jnp.einsum("sij,sj->si", components.parts.scale[index], noise)
-
-

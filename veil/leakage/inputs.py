@@ -10,13 +10,14 @@ from veil.laws import Gaussian
 from veil.types import LOG_ZERO
 
 TOLERANCE = 1e-6  # on the sum of the weights
+NARROWEST = 1e-10  # least over largest variance, after making the average component round
 SIZES = (64, 512, 1024, 2048, 4096, 6144)  # components; multiples of the last-but-one beyond
 DIMENSIONS = (2, 4, 8)
 GROUPS = (8, 16, 32, 64)
 
 
 class Labelled(NamedTuple):
-    """A checked mixture: labels 0..K−1, weights that sum to one, symmetric positive definite covariances."""
+    """A checked mixture: labels 0..K−1, weights that sum to one, mean zero, average covariance one."""
 
     secret: np.ndarray
     weight: np.ndarray
@@ -41,11 +42,16 @@ def checked(secret, weight, mean, covariance) -> Labelled:
     _check_shapes(secret, weight, mean, covariance)
     for name, values in (("weight", weight), ("mean", mean), ("covariance", covariance)):
         if not np.all(np.isfinite(values)):
-            raise ValueError(f"{name} holds NaN or infinity at {_first(~np.isfinite(values))}; remove that component.")
+            where = _first(~np.isfinite(values))
+            raise ValueError(f"{name} holds NaN or infinity at {where}; remove that component.")
     _check_weights(secret, weight)
-    _check_covariances(covariance)
+    _check_covariances(weight, covariance)
     labels = np.unique(secret, return_inverse=True)[1].reshape(-1)
-    return Labelled(labels, weight / weight.sum(), mean, 0.5 * (covariance + covariance.swapaxes(1, 2)))
+    weight = weight / weight.sum()
+    # Information does not depend on origin and units: take those in which the average component is round.
+    change = _round_average(weight, covariance)
+    covariance = change @ (0.5 * (covariance + covariance.swapaxes(1, 2))) @ change.T
+    return Labelled(labels, weight, (mean - weight @ mean) @ change.T, covariance)
 
 
 def _first(bad: np.ndarray) -> str:
@@ -64,7 +70,7 @@ def _check_shapes(secret, weight, mean, covariance) -> None:
         ("covariance", covariance, (count, size, size)),
     ):
         if array.shape != shape:
-            raise ValueError(f"{name} must have shape {shape} to go with mean {mean.shape}, got {array.shape}.")
+            raise ValueError(f"{name} must have shape {shape} (mean has {mean.shape}), got {array.shape}.")
     if not np.issubdtype(secret.dtype, np.integer):
         raise ValueError(f"secret must hold integer labels, got {secret.dtype}; use secret.astype(int).")
 
@@ -82,11 +88,12 @@ def _check_weights(secret, weight) -> None:
         raise ValueError(f"secret {labels[empty][0]} has no weight; drop its components.")
 
 
-def _check_covariances(covariance) -> None:
+def _check_covariances(weight, covariance) -> None:
     size = np.abs(covariance).max(axis=(1, 2), keepdims=True)
     uneven = np.abs(covariance - covariance.swapaxes(1, 2)) > 1e-8 * size
     if np.any(uneven):
-        raise ValueError(f"covariance of component {np.argwhere(uneven)[0][0]} is not symmetric; average it with its transpose.")
+        n = np.argwhere(uneven)[0][0]
+        raise ValueError(f"covariance of component {n} is not symmetric; average it with its transpose.")
     least = np.linalg.eigvalsh(covariance)[:, 0]
     bad = least <= 1e-14 * size[:, 0, 0]
     if np.any(bad):
@@ -95,6 +102,20 @@ def _check_covariances(covariance) -> None:
             f"covariance of component {n} is not positive definite (least eigenvalue {least[n]:.3g}); "
             "add a noise floor to its diagonal."
         )
+    used = weight > 0
+    inverse = _round_average(weight, covariance)
+    values = np.linalg.eigvalsh((inverse @ covariance @ inverse.T)[used])
+    if values.min() <= NARROWEST * values.max():
+        n = np.flatnonzero(used)[int(np.argmin(values[:, 0]))]
+        raise ValueError(
+            f"covariance of component {n} is too narrow for the others (variances differ by more than "
+            f"{1 / NARROWEST:.0e}) for a trustworthy result; add a noise floor to its diagonal."
+        )
+
+
+def _round_average(weight, covariance) -> np.ndarray:
+    """The matrix that makes the average covariance the identity."""
+    return np.linalg.inv(np.linalg.cholesky(np.einsum("n,nij->ij", weight, covariance)))
 
 
 def padded(mixture: Labelled) -> tuple[Components, int]:
@@ -108,7 +129,7 @@ def padded(mixture: Labelled) -> tuple[Components, int]:
     deep = next(d for d in DIMENSIONS if d >= size)
     secrets = _round_up(int(mixture.secret.max()) + 1, GROUPS)
     mean = np.zeros((wide, deep))
-    mean[:count, :size] = mixture.mean - mixture.weight @ mixture.mean
+    mean[:count, :size] = mixture.mean
     scale = np.broadcast_to(np.eye(deep), (wide, deep, deep)).copy()
     scale[:count, :size, :size] = np.linalg.cholesky(mixture.covariance)
     log_weights = np.full(wide, LOG_ZERO)

@@ -9,7 +9,7 @@ from veil.leakage.entropy import chernoff_row, kl_entropy, moment_entropy
 from veil.leakage.matching import matched
 from veil.leakage.paper import paper_bounds
 from veil.leakage.reference import reference_entropy
-from veil.leakage.rows import per_secret, within
+from veil.leakage.rows import per_secret, standardised, within
 from veil.leakage.tilt import tilt_row
 from veil.types import Scalar
 
@@ -21,6 +21,7 @@ def reference(components: Components, spare: Scalar | float = 0.0) -> Scalar:
         components: the labelled mixture.
         spare: padded coordinates, see `tilt_row`.
     """
+    components, _ = standardised(components)
     whole = (components.log_weights, components.parts)
     above = jnp.minimum(jnp.minimum(kl_entropy(*whole), moment_entropy(*whole)), reference_entropy(*whole))
     rows = [within(bound, components) for bound in (tilt_row(spare), chernoff_row(0.5))]
@@ -39,9 +40,10 @@ class Ladder(eqx.Module):
 
     @property
     def closed_form(self) -> Scalar:
-        """The least rung, not below zero."""
-        rungs = (self.trivial, self.regime_adaptive, self.reference, self.matched, self.coupled)
-        return jnp.maximum(jnp.min(jnp.stack(rungs)), 0.0)
+        """The least rung that is a number, not below zero."""
+        rungs = jnp.stack([self.regime_adaptive, self.reference, self.matched, self.coupled])
+        rungs = jnp.where(jnp.isfinite(rungs), rungs, self.trivial)
+        return jnp.maximum(jnp.minimum(jnp.min(rungs), self.trivial), 0.0)
 
 
 def ladder(components: Components, *, by_index: bool = False) -> Ladder:

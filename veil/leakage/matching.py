@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from veil.components import Components
 from veil.leakage.overlap import kl_to
-from veil.leakage.rows import blocks, prepare
+from veil.leakage.rows import blocks, prepare, standardised
 from veil.types import LOG_ZERO, Scalar
 
 ROUNDS = (0.0, *(1.5**power for power in range(23)))
@@ -30,6 +30,7 @@ Rows = Float[Array, " N"]
 
 def matched(components: Components) -> Scalar:
     """Direct Hershey-Olsen bound on I(Θ; Y), in nats. The matching is held fixed in gradients."""
+    components, _ = standardised(components)
     pairs = _divergences(components)
     known, fixed = lax.stop_gradient(pairs), jax.tree.map(lax.stop_gradient, components)
     sharpness = jnp.asarray(np.array((*ROUNDS, ROUNDS[-1])), pairs.dtype)
@@ -57,6 +58,10 @@ def _divergences(components: Components) -> Pairs:
 def _log_match(pairs: Pairs, components: Components, row_factors: Rows, sharp: Scalar) -> Pairs:
     """log(ψ_ij / w_j): for every column a distribution over the rows of each secret."""
     scores = (components.log_conditional + row_factors)[:, None] - sharp * pairs
+
+    if components.stride is not None:
+        split = scores.reshape(components.secrets, components.stride, -1)
+        return (split - logsumexp(split, axis=1, keepdims=True)).reshape(scores.shape)
 
     def normaliser(own):
         return logsumexp(jnp.where(own[:, None], scores, LOG_ZERO), axis=0)

@@ -11,7 +11,8 @@ from veil.leakage.rows import Prepared, blocks, prepare
 
 LogWeights = Float[Array, " M"]
 
-ROUNDING = 1e-3  # nats: above this possible error of a row the product form gives way to differences
+# Nats: above this possible error of a row the product form gives way to differences.
+ROUNDING = {"float32": 1e-3, "float64": 1e-9}
 
 
 def kl_overlap(log_weights: LogWeights, parts: Gaussian) -> LogWeights:
@@ -25,7 +26,7 @@ def kl_overlap(log_weights: LogWeights, parts: Gaussian) -> LogWeights:
     prepared = prepare(_whiten(log_weights, parts))
     reach = jnp.max(jnp.sum(prepared.mean**2, axis=1))
     sharpness = jnp.max(jnp.trace(prepared.precision, axis1=1, axis2=2))
-    safe = reach * sharpness * jnp.finfo(reach.dtype).eps < ROUNDING
+    safe = reach * sharpness * jnp.finfo(reach.dtype).eps < ROUNDING[reach.dtype.name]
     overlap = lax.cond(safe, _by_product, _by_difference, jnp.exp(log_weights), prepared)
     return jnp.log(jnp.maximum(overlap, jnp.finfo(overlap.dtype).tiny))
 
@@ -50,7 +51,7 @@ def _by_product(weights: LogWeights, prepared: Prepared) -> LogWeights:
     columns = jnp.concatenate([natural, drift, own[:, None]], axis=1).T
 
     def row(features, log_det):
-        return jnp.exp(features @ columns + 0.5 * (log_det + size)) @ weights
+        return jnp.exp(jnp.minimum(features @ columns + 0.5 * (log_det + size), 0.0)) @ weights
 
     return blocks(lambda pair: row(*pair), (rows, prepared.log_det), weights.shape[0])
 
@@ -61,12 +62,12 @@ def _by_difference(weights: LogWeights, prepared: Prepared) -> LogWeights:
 
 
 def kl_to(row: Prepared, columns: Prepared) -> LogWeights:
-    """KL(row ‖ column) for every column, never negative."""
+    """KL(row ‖ column) for every column: sums of squares, so that nothing cancels but the dimension."""
     size = row.mean.shape[0]
     apart = [row.mean[i] - columns.mean[:, i] for i in range(size)]
     total = columns.log_det - row.log_det - size
     for i in range(size):
+        total = total + sum(columns.inverse[:, i, k] * apart[k] for k in range(i + 1)) ** 2
         for j in range(i + 1):
-            share = columns.precision[:, i, j] * (apart[i] * apart[j] + row.covariance[i, j])
-            total = total + (1.0 if i == j else 2.0) * share
+            total = total + sum(columns.inverse[:, i, k] * row.scale[k, j] for k in range(j, i + 1)) ** 2
     return jnp.maximum(0.5 * total, 0.0)

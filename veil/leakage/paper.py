@@ -9,7 +9,7 @@ from jaxtyping import Int
 from veil.components import Components
 from veil.laws import bhattacharyya, kl
 from veil.leakage.entropy import chernoff_row, kl_entropy, moment_entropy
-from veil.leakage.rows import within
+from veil.leakage.rows import standardised, within
 from veil.types import Scalar
 
 
@@ -25,12 +25,12 @@ class PaperBounds(eqx.Module):
 
 def paper_bounds(components: Components, alpha: Scalar | float = 0.5) -> PaperBounds:
     """KL/Chernoff mixture bound and regime-adaptive bound on I(Θ; Y)."""
+    components, volume = standardised(components)
     pairwise = kl_entropy(components.log_weights, components.parts)
     moments = moment_entropy(components.log_weights, components.parts)
-    rows = within(chernoff_row(alpha), components)
-    conditional = jnp.exp(components.log_weights) @ rows
-    adaptive = jnp.minimum(pairwise, moments)
-    return PaperBounds(pairwise - conditional, adaptive - conditional, pairwise, moments, conditional)
+    conditional = jnp.exp(components.log_weights) @ within(chernoff_row(alpha), components)
+    bounds = (pairwise - conditional, jnp.minimum(pairwise, moments) - conditional)
+    return PaperBounds(*bounds, pairwise + volume, moments + volume, conditional + volume)
 
 
 def kl_chernoff(components: Components, alpha: Scalar | float = 0.5) -> Scalar:
@@ -77,7 +77,8 @@ def tightness(
     total = gap
     for secret in np.unique(labels[used]):
         own = used & (labels == secret)
-        total += weights[own].sum() * _cluster_gap(divergences, distances, np.asarray(clusters_within), own, alpha)[0]
+        inside = _cluster_gap(divergences, distances, np.asarray(clusters_within), own, alpha)[0]
+        total += weights[own].sum() * inside
     return Tightness(float(total), near, far)
 
 

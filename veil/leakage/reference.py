@@ -33,7 +33,7 @@ def reference_entropy(log_weights: LogWeights, parts: Gaussian) -> Scalar:
     chunks = jnp.asarray(np.array(SIZES), log_weights.dtype)
     fits = jax.vmap(lambda size: _fit(*frozen, size))(chunks)
     bounds = jax.vmap(lambda weights, reference: _bound(log_weights, parts, weights, reference))(*fits)
-    return jnp.min(bounds)
+    return jnp.min(jnp.where(jnp.isfinite(bounds), bounds, jnp.inf))
 
 
 def _bound(log_weights: LogWeights, parts: Gaussian, log_shares, reference: Gaussian) -> Scalar:
@@ -43,10 +43,10 @@ def _bound(log_weights: LogWeights, parts: Gaussian, log_shares, reference: Gaus
 
 def _expected_log(parts: Gaussian, reference: Gaussian) -> Float[Array, "N C"]:
     """E_i log G_c for every component i and reference c."""
-    precision = linalg.precision(reference.scale)
-    apart = parts.mean[:, None, :] - reference.mean[None, :, :]
-    second = parts.covariance[:, None, :, :] + linalg.outer(apart)
-    spread = jnp.einsum("cij,ncij->nc", precision, second)
+    inverse = linalg.invert_lower(reference.scale)
+    apart = jnp.einsum("cij,ncj->nci", inverse, parts.mean[:, None, :] - reference.mean[None, :, :])
+    narrow = jnp.einsum("cij,njk->ncik", inverse, parts.scale)
+    spread = jnp.sum(apart**2, axis=2) + jnp.sum(narrow**2, axis=(2, 3))
     constant = linalg.log_determinant(reference.scale) + parts.mean.shape[1] * LOG_TWO_PI
     return -0.5 * (spread + constant[None, :])
 
@@ -54,7 +54,9 @@ def _expected_log(parts: Gaussian, reference: Gaussian) -> Float[Array, "N C"]:
 def _fit(log_weights: LogWeights, parts: Gaussian, size: Scalar):
     """Log-shares and Gaussians of a reference of the given size (the arrays hold the largest size)."""
     whole = match_moments(log_weights, parts)
-    order = curve_order(parts.mean, jnp.zeros_like(log_weights, jnp.int32), jnp)
+    order = curve_order(
+        _gathered(log_weights, parts.mean, whole.mean), jnp.zeros_like(log_weights, jnp.int32), jnp
+    )
     steps = jnp.cumsum(jnp.exp(log_weights[order]))
     chunk = jnp.minimum(jnp.floor(steps * size / steps[-1]), size - 1.0).astype(jnp.int32)
     start = jnp.zeros_like(chunk).at[order].set(chunk)
@@ -69,6 +71,11 @@ def _fit(log_weights: LogWeights, parts: Gaussian, size: Scalar):
     return _moments(log_weights, parts, belongs, whole)
 
 
+def _gathered(log_weights: LogWeights, mean, centre):
+    """Means with weightless components moved to the centre, where they do not stretch the curve's box."""
+    return jnp.where((log_weights > 0.5 * LOG_ZERO)[:, None], mean, centre[None, :])
+
+
 def _moments(log_weights: LogWeights, parts: Gaussian, belongs: Float[Array, "N C"], whole: Gaussian):
     """Shares, means and covariances of the reference given who belongs where."""
     weighted = jnp.exp(log_weights)[:, None] * belongs
@@ -79,6 +86,11 @@ def _moments(log_weights: LogWeights, parts: Gaussian, belongs: Float[Array, "N 
     apart = parts.mean[:, None, :] - mean[None, :, :]
     covariance = jnp.einsum("nc,ncij->cij", weighted, parts.covariance[:, None, :, :] + linalg.outer(apart))
     covariance = jnp.where(used[:, None, None], covariance, whole.covariance[None, :, :])
+    # Any reference gives a bound; a little roundness keeps far and narrow ones factorable.
+    size = jnp.trace(covariance, axis1=1, axis2=2) * 32.0 * jnp.finfo(covariance.dtype).eps
+    covariance = (
+        covariance + size[:, None, None] * jnp.eye(covariance.shape[1], dtype=covariance.dtype)[None, :, :]
+    )
     log_shares = jnp.where(used, jnp.log(jnp.where(used, shares, 1.0)), LOG_ZERO)
     total = logsumexp(log_shares)
     return log_shares - total, gaussian(jnp.where(used[:, None], mean, whole.mean[None, :]), covariance)
