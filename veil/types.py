@@ -1,7 +1,7 @@
 """The shape vocabulary.
 
-Letters, everywhere: K secrets, M particles per secret, P size of a secret, N size of a state, E size of an external
-input, Y size of a release, T steps, B batch.
+Letters, everywhere: K secrets, M particles per secret, P size of a secret, N size of a state, E size of an
+external input, Y size of a release, T steps, B batch.
 """
 
 from jaxtyping import Array, Float, PRNGKeyArray

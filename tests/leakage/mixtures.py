@@ -30,7 +30,7 @@ def random_covariances(generator: np.random.Generator, count: int, size: int) ->
 
 
 def policy_like(generator, count, size=2, *, shift=0.0, shared=False, spread=2.0, noise=0.5, secrets=4):
-    """y = x + noise with x of standard deviation `spread`, moved by `shift` per secret along the first axis."""
+    """y = x + noise, x of standard deviation `spread`, moved by `shift` per secret along the first axis."""
     each = count // secrets
     position = generator.standard_normal((secrets, each, size)) * spread
     position = np.repeat(position[:1], secrets, axis=0) if shared else position

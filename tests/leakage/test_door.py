@@ -143,7 +143,7 @@ def test_units_and_origin_do_not_matter():
 
 
 def test_a_mixture_kernel_goes_through_the_same_door():
-    """A kernel whose J parts coincide is the Gaussian kernel; one that splits them is measured as N·J components."""
+    """J coinciding parts are the Gaussian kernel; parts that differ are measured as N·J components."""
     generator = np.random.default_rng(7)
     secret, weight = np.array([0, 0, 1, 1]), np.full(4, 0.25)
     mean, covariance = generator.standard_normal((4, 1)), np.full((4, 1, 1), 0.5)

@@ -1,11 +1,10 @@
-"""What plain ways of sharing tell about the secret: play episodes, let an adversary read along, score it.
+"""What a way of sharing tells about the secret: play episodes, let an adversary read along, score it.
 
 The score of an episode is log(posterior mass of the true secret / its prior mass) after the last release.
 Its mean is the leakage in nats if the posterior is exact, and a lower bound on it if it is not: a worse
 adversary scores less on average, never more.
 """
 
-import abc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -17,83 +16,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy import stats
 
-from veil.beliefs import Belief, Guided, KalmanBelief, ObservedBelief, ParticleBelief, PriorBelief, Scheme
-from veil.beliefs.cells import Cells
-from veil.policies import GaussianNoise, Policy, Quantised, Truth
+from veil.beliefs import PriorBelief
+from veil.demos.adversaries import Adversary, Swarm
+from veil.demos.ways import Way
+from veil.policies import Policy
 from veil.rollout import follow, rollout
 from veil.systems.base import System
 from veil.types import Key
-
-PARTICLES = 1296
-NOISE = ((0.02, 0.034), (0.1, 0.17), (0.5, 0.85), (2.0, 3.4))
-GRIDS = ((0.1, 0.2), (0.5, 1.0), (2.0, 4.0))
-
-
-class Adversary(eqx.Module):
-    """Who reads along. `caution` is the share of its forecast left on the prior, `batch` episodes at once."""
-
-    method: eqx.AbstractVar[str]
-    exact: eqx.AbstractVar[bool]
-    caution: eqx.AbstractVar[float]
-    batch: eqx.AbstractVar[int]
-
-    @abc.abstractmethod
-    def start(self, system: System, *, key: Key) -> Belief:
-        """Its belief before the first release."""
-
-
-class Observer(Adversary):
-    """Sees the state itself and weighs it by the transition densities: exact."""
-
-    method: str = eqx.field(default="exact", static=True)
-    exact: bool = eqx.field(default=True, static=True)
-    caution: float = eqx.field(default=0.0, static=True)
-    batch: int = eqx.field(default=256, static=True)
-
-    def start(self, system: System, *, key: Key) -> Belief:
-        """The law of the first state."""
-        del key
-        return ObservedBelief.start(system)
-
-
-class KalmanBank(Adversary):
-    """One Kalman filter per secret; a linearisation unless the system is linear."""
-
-    method: str = eqx.field(default="Kalman bank", static=True)
-    exact: bool = eqx.field(default=False, static=True)
-    caution: float = eqx.field(default=0.0, static=True)
-    batch: int = eqx.field(default=256, static=True)
-
-    def start(self, system: System, *, key: Key) -> Belief:
-        """The law of the first state."""
-        del key
-        return KalmanBelief.start(system)
-
-
-class Swarm(Adversary):
-    """A particle filter. A little caution keeps a lost secret from scoring minus infinity."""
-
-    scheme: Scheme
-    count: int = eqx.field(default=PARTICLES, static=True)
-    method: str = eqx.field(default="particles", static=True)
-    exact: bool = eqx.field(default=False, static=True)
-    caution: float = eqx.field(default=1e-3, static=True)
-    batch: int = eqx.field(default=16, static=True)
-
-    def start(self, system: System, *, key: Key) -> Belief:
-        """Particles from the law of the first state."""
-        return ParticleBelief.start(system, self.count, key=key, scheme=self.scheme)
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way of sharing, the adversary that measures it, and a second one to compare with."""
-
-    name: str
-    family: str
-    policy: Policy
-    adversary: Adversary
-    second: Adversary | None = None
 
 
 @dataclass(frozen=True)
@@ -149,18 +78,6 @@ class _Traces(eqx.Module):
     effective: Float[Array, "B T K"]
     depleted: Bool[Array, "B T K"]
     distortion: Float[Array, " B"]
-
-
-def ways(system: System) -> tuple[Way, ...]:
-    """The truth, four noises and three grids, for a system that shares speed (m/s) and spacing (m)."""
-    guided = Swarm(Scheme(proposal=Guided()), method="guided particles")
-    cells = Swarm(Scheme(proposal=Cells()))
-    noisy = (
-        Way(f"noise {sd}", "noise", GaussianNoise(system, jnp.asarray(sd)), KalmanBank(), guided)
-        for sd in NOISE
-    )
-    rounded = (Way(f"grid {step}", "grid", Quantised(system, jnp.asarray(step)), cells) for step in GRIDS)
-    return (Way("truth", "truth", Truth(system), Observer()), *noisy, *rounded)
 
 
 def measure(
