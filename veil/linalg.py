@@ -100,10 +100,12 @@ def ldl_inverse(unit: Entries, pivots: Sequence[Array]) -> Entries:
     for i in range(size):
         row = [-sum((unit[i][k] * inverse[k][j] for k in range(j + 1, i)), unit[i][j]) for j in range(i)]
         inverse.append([*row, unit[i][i]])
-    return [
-        [sum(inverse[k][i] * inverse[k][j] / pivots[k] for k in range(i, size)) for j in range(i + 1)]
-        for i in range(size)
-    ]
+
+    def product(i: int, j: int) -> Array:
+        terms = [inverse[k][i] * inverse[k][j] / pivots[k] for k in range(i, size)]
+        return sum(terms[1:], terms[0])
+
+    return [[product(i, j) for j in range(i + 1)] for i in range(size)]
 
 
 def log_product(pivots: Sequence[Array]) -> Scalars:

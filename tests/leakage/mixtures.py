@@ -59,12 +59,17 @@ def sample(generator, weight, mean, covariance, count: int) -> np.ndarray:
 
 
 def sampled_information(generator, secret, weight, mean, covariance, count=20_000) -> tuple[float, float]:
-    """Mean and standard error of the posterior's divergence from the prior, by plain Monte Carlo."""
-    scores = np.log(weight) + log_densities(
-        mean, covariance, sample(generator, weight, mean, covariance, count)
-    )
+    """Mean and standard error of the posterior's divergence from the prior, by plain Monte Carlo.
+
+    Half of the draws visit all components alike and are weighted by p/v, so that rare ones are not missed.
+    """
+    proposal = 0.5 * weight + 0.5 / len(weight)
+    densities = log_densities(mean, covariance, sample(generator, proposal, mean, covariance, count))
+    scores = np.log(weight) + densities
     groups = np.stack([logsumexp(scores[:, secret == k], axis=1) for k in range(secret.max() + 1)], axis=1)
-    log_posterior = groups - logsumexp(groups, axis=1, keepdims=True)
+    log_total = logsumexp(groups, axis=1, keepdims=True)
+    log_posterior = groups - log_total
+    ratio = np.exp(log_total[:, 0] - logsumexp(np.log(proposal) + densities, axis=1))
     prior = np.bincount(secret, weight)
-    values = (np.exp(log_posterior) * (log_posterior - np.log(prior))).sum(axis=1)
+    values = ratio * (np.exp(log_posterior) * (log_posterior - np.log(prior))).sum(axis=1)
     return values.mean(), values.std(ddof=1) / np.sqrt(count)

@@ -8,6 +8,8 @@ from tests.leakage.mixtures import random_mixture, sampled_information
 from veil.leakage import mutual_information
 from veil.leakage.quadrature import quadrature
 
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
 UPPER = ("trivial", "kl_chernoff", "regime_adaptive", "reference", "matched", "coupled", "closed_form")
 UNCHANGED = ("kl_chernoff", "regime_adaptive", "matched")
 
@@ -61,18 +63,18 @@ def test_order_duplicates_and_empty_components_do_not_matter(compilations):
                 assert after == pytest.approx(before, abs=1e-7), method
             before, after = (mutual_information(*m, "estimate") for m in (mixture, changed))
             assert abs(before - after) <= 5.0 * np.hypot(before.standard_error, after.standard_error) + 1e-9
-            for method in ("reference", "coupled"):
+            for method, slack in (("reference", 0.1), ("coupled", 0.05), ("closed_form", 0.05)):
                 before, after = (mutual_information(*m, method) for m in (mixture, changed))
-                assert after == pytest.approx(before, abs=0.03), method
+                assert after == pytest.approx(before, abs=slack), method
     assert len(compilations) <= 20, len(compilations)
 
 
-def permuted(generator, secret, weight, mean, covariance):
+def permuted(generator, secret, weight, mean, covariance) -> Mixture:
     order = generator.permutation(len(weight))
     return secret[order], weight[order], mean[order], covariance[order]
 
 
-def split(generator, secret, weight, mean, covariance):
+def split(generator, secret, weight, mean, covariance) -> Mixture:
     """One component becomes two identical halves."""
     chosen = int(np.argmax(weight))
     weight = weight.copy()
@@ -82,8 +84,12 @@ def split(generator, secret, weight, mean, covariance):
     )
 
 
-def with_ghost(generator, secret, weight, mean, covariance):
+def with_ghost(generator, secret, weight, mean, covariance) -> Mixture:
     """A component without weight, far away and narrow."""
     ghost = (secret[:1], np.zeros(1), mean[:1] + 30.0, covariance[:1] * 1e-4)
-    parts = zip((secret, weight, mean, covariance), ghost, strict=True)
-    return tuple(np.concatenate([array, extra]) for array, extra in parts)
+    return joined((secret, weight, mean, covariance), ghost)
+
+
+def joined(mixture, extra) -> Mixture:
+    secret, weight, mean, covariance = (np.concatenate(pair) for pair in zip(mixture, extra, strict=True))
+    return secret, weight, mean, covariance

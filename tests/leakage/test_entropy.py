@@ -41,7 +41,9 @@ def dense_pairwise_entropy(weight, mean, covariance, divergence):
     """Σ w_i [H_i − log Σ_j w_j exp(−D_ij)] with one matrix per pair."""
     own = 0.5 * np.linalg.slogdet(2 * np.pi * np.e * covariance)[1]
     count = range(len(weight))
-    pairs = np.array([[divergence(mean[i] - mean[j], covariance[i], covariance[j]) for j in count] for i in count])
+    pairs = np.array(
+        [[divergence(mean[i] - mean[j], covariance[i], covariance[j]) for j in count] for i in count]
+    )
     return weight @ (own - logsumexp(np.log(weight)[None, :] - pairs, axis=1))
 
 

@@ -1,7 +1,7 @@
 """Particles for quantised sharing: draw each one inside the cell that the release names."""
 
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr, ndtr, ndtri
+from jax.scipy.special import erfc, ndtri
 
 from veil.beliefs.proposals import Particle, Proposal
 from veil.kernel import Kernel
@@ -49,7 +49,13 @@ def cut_normal(low: Scalar, high: Scalar, noise: Scalar) -> tuple[Scalar, Scalar
     """
     mirrored = low > 0
     left, right = jnp.where(mirrored, -high, low), jnp.where(mirrored, -low, high)
-    point = ndtri(ndtr(left) + ndtr(noise) * (ndtr(right) - ndtr(left)))
-    inside = jnp.clip(point, left, right)
-    log_mass = log_ndtr(right) + jnp.log1p(-jnp.exp(log_ndtr(left) - log_ndtr(right)))
+    below = _normal_mass(left)
+    mass = _normal_mass(right) - below
+    inside = jnp.clip(ndtri(below + _normal_mass(noise) * mass), left, right)
+    log_mass = jnp.where(mass > 0, jnp.log(jnp.where(mass > 0, mass, 1.0)), -jnp.inf)
     return jnp.where(mirrored, -inside, inside), log_mass
+
+
+def _normal_mass(point: Scalar) -> Scalar:
+    """P(Z ≤ point)."""
+    return 0.5 * erfc(-(0.5**0.5) * point)

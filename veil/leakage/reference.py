@@ -29,9 +29,9 @@ def reference_entropy(log_weights: LogWeights, parts: Gaussian) -> Scalar:
 
     The fitted reference is held fixed in gradients: it is a bound for neighbouring mixtures as well.
     """
-    frozen = jax.tree.map(lax.stop_gradient, (log_weights, parts))
+    known, fixed = lax.stop_gradient(log_weights), jax.tree.map(lax.stop_gradient, parts)
     chunks = jnp.asarray(np.array(SIZES), log_weights.dtype)
-    fits = jax.vmap(lambda size: _fit(*frozen, size))(chunks)
+    fits = jax.vmap(lambda size: _fit(known, fixed, size))(chunks)
     bounds = jax.vmap(lambda weights, reference: _bound(log_weights, parts, weights, reference))(*fits)
     return jnp.min(jnp.where(jnp.isfinite(bounds), bounds, jnp.inf))
 

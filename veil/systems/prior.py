@@ -37,7 +37,7 @@ class Prior(eqx.Module):
 class _Marginal(Protocol):
     """What is asked of a continuous distribution; every frozen scipy.stats distribution has it."""
 
-    def ppf(self, q, /): ...
+    def ppf(self, q, /) -> np.ndarray: ...
 
 
 def finite_prior(secrets: ArrayLike, masses: ArrayLike | None = None) -> Prior:
