@@ -1,1 +1,87 @@
-"""Veil: share your data, keep your parameters."""
+"""Veil: share your data, keep your parameters.
+
+Names are imported when first used, so that `import veil` costs nothing. Episodes are played by the functions
+of the module `veil.rollout` (`from veil.rollout import rollout, follow`).
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from veil.beliefs import KalmanBelief, ObservedBelief, ParticleBelief
+    from veil.distortion import expected_distance
+    from veil.laws import Gaussian
+    from veil.leakage import mutual_information
+    from veil.policies import GaussianNoise, Policy, Quantised, Truth
+    from veil.systems import (
+        ColouredPlatoon,
+        Field,
+        Gain,
+        Platoon,
+        Prior,
+        System,
+        check_system,
+        finite_prior,
+        quasi_random_prior,
+    )
+
+    __version__: str
+
+__all__ = [
+    "ColouredPlatoon",
+    "Field",
+    "Gain",
+    "Gaussian",
+    "GaussianNoise",
+    "KalmanBelief",
+    "ObservedBelief",
+    "ParticleBelief",
+    "Platoon",
+    "Policy",
+    "Prior",
+    "Quantised",
+    "System",
+    "Truth",
+    "__version__",
+    "check_system",
+    "expected_distance",
+    "finite_prior",
+    "mutual_information",
+    "quasi_random_prior",
+]
+
+_HOMES = {
+    "veil.beliefs": ("KalmanBelief", "ObservedBelief", "ParticleBelief"),
+    "veil.distortion": ("expected_distance",),
+    "veil.laws": ("Gaussian",),
+    "veil.leakage": ("mutual_information",),
+    "veil.policies": ("GaussianNoise", "Policy", "Quantised", "Truth"),
+    "veil.systems": (
+        *("ColouredPlatoon", "Field", "Gain", "Platoon", "Prior", "System"),
+        *("check_system", "finite_prior", "quasi_random_prior"),
+    ),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("beliefs", "distortion", "kernel", "laws", "leakage", "policies", "rollout", "session", "systems")
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _MODULES:
+        return importlib.import_module(f"veil.{name}")  # binds itself to the package
+    elif name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            value = version("veil")
+        except PackageNotFoundError:  # run from the sources
+            value = "0+unknown"
+    else:
+        raise AttributeError(f"module 'veil' has no attribute {name!r}; it offers {', '.join(__all__)}.")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -58,7 +58,7 @@ def sample(generator, weight, mean, covariance, count: int) -> np.ndarray:
     return mean[index] + np.einsum("nij,nj->ni", np.linalg.cholesky(covariance)[index], noise)
 
 
-def sampled_information(generator, secret, weight, mean, covariance, count=20_000) -> tuple[float, float]:
+def sampled_information(generator, secret, weight, mean, covariance, count=10_000) -> tuple[float, float]:
     """Mean and standard error of the posterior's divergence from the prior, by plain Monte Carlo.
 
     Half of the draws visit all components alike and are weighted by p/v, so that rare ones are not missed.

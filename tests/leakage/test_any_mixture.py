@@ -10,7 +10,7 @@ from veil.leakage.quadrature import quadrature
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
-UPPER = ("trivial", "kl_chernoff", "regime_adaptive", "reference", "matched", "coupled", "closed_form")
+UPPER = ("trivial", "kl_chernoff", "regime_adaptive", "reference", "matched", "coupled")
 UNCHANGED = ("kl_chernoff", "regime_adaptive", "matched")
 
 
@@ -40,7 +40,9 @@ def test_bounds_bound_and_estimates_estimate_on_any_mixture(compilations):
         bounds = {method: mutual_information(*mixture, method) for method in UPPER}
         for method, bound in bounds.items():
             assert bound >= value - slack, (trial, method, bound, value)
-        assert bounds["closed_form"] <= min(bounds.values()) + 1e-12
+        if trial % 10 == 0:  # it runs all rungs again
+            least = max(0.0, min(bounds.values()))
+            assert mutual_information(*mixture, "closed_form") == pytest.approx(least, abs=1e-12)
         guess = mutual_information(*mixture, "estimate", seed=trial)
         assert guess.standard_error is not None
         assert abs(guess - value) <= 5.0 * np.hypot(guess.standard_error, error) + 1e-9, (trial, guess, value)
@@ -51,7 +53,7 @@ def test_bounds_bound_and_estimates_estimate_on_any_mixture(compilations):
 
 def test_order_duplicates_and_empty_components_do_not_matter(compilations):
     generator = np.random.default_rng(7)
-    for _ in range(25):
+    for _ in range(15):
         mixture = random_mixture(generator)
         for changed in (
             permuted(generator, *mixture),
@@ -62,6 +64,7 @@ def test_order_duplicates_and_empty_components_do_not_matter(compilations):
                 before, after = mutual_information(*mixture, method), mutual_information(*changed, method)
                 assert after == pytest.approx(before, abs=1e-7), method
             before, after = (mutual_information(*m, "estimate") for m in (mixture, changed))
+            assert before.standard_error is not None and after.standard_error is not None
             assert abs(before - after) <= 5.0 * np.hypot(before.standard_error, after.standard_error) + 1e-9
             for method, slack in (("reference", 0.1), ("coupled", 0.05), ("closed_form", 0.05)):
                 before, after = (mutual_information(*m, method) for m in (mixture, changed))
@@ -79,9 +82,8 @@ def split(generator, secret, weight, mean, covariance) -> Mixture:
     chosen = int(np.argmax(weight))
     weight = weight.copy()
     weight[chosen] /= 2
-    return tuple(
-        np.concatenate([array, array[chosen : chosen + 1]]) for array in (secret, weight, mean, covariance)
-    )
+    mixture = (secret, weight, mean, covariance)
+    return joined(mixture, [array[[chosen]] for array in mixture])
 
 
 def with_ghost(generator, secret, weight, mean, covariance) -> Mixture:
@@ -91,5 +93,5 @@ def with_ghost(generator, secret, weight, mean, covariance) -> Mixture:
 
 
 def joined(mixture, extra) -> Mixture:
-    secret, weight, mean, covariance = (np.concatenate(pair) for pair in zip(mixture, extra, strict=True))
-    return secret, weight, mean, covariance
+    first, second, third, fourth = (np.concatenate(pair) for pair in zip(mixture, extra, strict=True))
+    return first, second, third, fourth

@@ -33,7 +33,9 @@ class Cells(Proposal):
         moves: list[Scalar] = []
         total = jnp.zeros_like(noise[0])
         for i in range(noise.shape[0]):
-            centre = origin.mean[i] + sum((origin.scale[i, j] * move for j, move in enumerate(moves)), total * 0.0)
+            centre = origin.mean[i] + sum(
+                (origin.scale[i, j] * move for j, move in enumerate(moves)), total * 0.0
+            )
             low = (shared[i] - 0.5 * kernel.step[i] - centre) / origin.scale[i, i]
             high = (shared[i] + 0.5 * kernel.step[i] - centre) / origin.scale[i, i]
             move, log_mass = cut_normal(low, high, noise[i])

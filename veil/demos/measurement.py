@@ -5,7 +5,7 @@ Its mean is the leakage in nats if the posterior is exact, and a lower bound on 
 adversary scores less on average, never more.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import equinox as eqx
@@ -31,6 +31,7 @@ class Measurement:
 
     Attributes:
         way: what was measured.
+        secrets: the secrets of the prior.
         entropy: H(q) in nats.
         chance: accuracy of guessing by the prior.
         index: true secret per episode.
@@ -49,6 +50,7 @@ class Measurement:
     """
 
     way: Way
+    secrets: np.ndarray
     entropy: float
     chance: float
     index: np.ndarray
@@ -123,11 +125,10 @@ def compare(first: Measurement, second: Measurement) -> Measurement:
     return replace(first, difference=(float(np.mean(apart)), error), compared=count)
 
 
-def curve(measured: Measurement, secret: int) -> Iterator[np.ndarray]:
-    """Mean, 10 % and 90 % quantile over episodes of the mass on the true secret, per step."""
+def curve(measured: Measurement, secret: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean mass on the true secret per step where it is `secret`, and the standard error of the mean."""
     rows = measured.posterior[measured.index == secret]
-    yield rows.mean(axis=0)
-    yield from np.quantile(rows, (0.1, 0.9), axis=0)
+    return rows.mean(axis=0), rows.std(axis=0, ddof=1) / np.sqrt(len(rows))
 
 
 @eqx.filter_jit
@@ -175,6 +176,7 @@ def _summary(system: System, way: Way, index: np.ndarray, traces: _Traces) -> Me
     shares = shares / way.adversary.count if isinstance(way.adversary, Swarm) else None
     return Measurement(
         way=way,
+        secrets=np.asarray(system.prior.secrets),
         entropy=float(-(prior @ log_prior)),
         chance=float(prior.max()),
         index=index,

@@ -27,8 +27,8 @@ class Way:
 
 def ways(system: System) -> tuple[Way, ...]:
     """The truth, four noises and three grids, for a system that shares speed (m/s) and spacing (m)."""
-    guided = Swarm(Scheme(proposal=Guided()), method="guided particles")
-    cells = Swarm(Scheme(proposal=Cells()))
+    guided = Swarm(scheme=Scheme(proposal=Guided()), method="guided particles")
+    cells = Swarm(scheme=Scheme(proposal=Cells()))
     noisy = (
         Way(f"noise {sd}", "noise", GaussianNoise(system, jnp.asarray(sd)), KalmanBank(), guided)
         for sd in NOISE

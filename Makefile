@@ -1,0 +1,57 @@
+# Everything runs from here. Needs make, Python 3.11 or newer and pip; the rest is installed into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+BENCH := .venv-bench/bin
+LOCKS := pyproject.toml constraints.txt
+# Two test workers on two cores: one thread each.
+ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" \
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench studies clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: .venv/.base ## measure what plain sharing leaks; writes a table and pictures into demo/
+	@$(BIN)/veil demo
+
+test: check ## check, then run the tests (two workers)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: .venv/.dev ## lint, format and types, nothing else
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+bench: .venv-bench/.bench ## speed and memory against peers, in an environment of its own
+	$(BENCH)/python -m bench.run
+
+studies: .venv/.base ## long numerical studies of the paper's theorems; writes into build/studies
+	$(BIN)/python paper/study_consistency.py --out build/studies
+	$(BIN)/python paper/study_bellman.py --out build/studies
+
+clean: ## remove everything that make made
+	rm -rf .venv .venv-bench build demo bench/results veil.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# $(1): environment, $(2): what to install
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "Veil needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(1)/bin/python || { echo "Creating $(1) ..."; $(PYTHON) -m venv $(1); }
+	@echo "Installing into $(1) (a minute or two, once) ..."
+	@$(1)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(2)
+	@touch $@
+endef
+
+.venv/.base: $(LOCKS)
+	$(call install,.venv,-e .)
+
+.venv/.dev: $(LOCKS)
+	$(call install,.venv,-e '.[dev]')
+	@touch .venv/.base
+
+.venv-bench/.bench: $(LOCKS) bench/requirements.txt bench/requirements-nodeps.txt
+	$(call install,.venv-bench,-e . -r bench/requirements.txt)
+	@$(BENCH)/python -m pip install --quiet --disable-pip-version-check --no-deps -r bench/requirements-nodeps.txt
