@@ -1,5 +1,6 @@
 """Bootstrap particle filter on the platoon: ours against the package `particles`, on the same transcripts."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +93,9 @@ def by_particles(size: Size, public: Transcript, *, textbook: bool) -> Job:
         filtered.run()
         return filtered.logLt
 
-    return lambda: np.array([[run(secret, episode) for secret in secrets] for episode in range(size.episodes)])
+    return lambda: np.array(
+        [[run(secret, episode) for secret in secrets] for episode in range(size.episodes)]
+    )
 
 
 # ---- the comparison ----
@@ -119,7 +122,8 @@ def _agreement(jobs: dict[str, Job], name: str, runs: int) -> dict[str, float]:
 
     Log-evidence is heavy-tailed for secrets that explain the data badly, so the median of |z| is shown too.
     """
-    first, second = (np.stack([np.asarray(jobs[one](), float) for _ in range(runs)]) for one in (OURS, name))
+    both = [np.stack([np.asarray(jobs[one](), float) for _ in range(runs)]) for one in (OURS, name)]
+    first, second = both
     apart = second.mean(axis=0) - first.mean(axis=0)
     error = np.sqrt((first.var(axis=0, ddof=1) + second.var(axis=0, ddof=1)) / runs)
     scores = np.abs(apart / error)
@@ -127,7 +131,9 @@ def _agreement(jobs: dict[str, Job], name: str, runs: int) -> dict[str, float]:
         "mean_ours": float(first.mean()),
         "mean_other": float(second.mean()),
         "difference": float(apart.mean()),
-        "standard_error": float(np.sqrt((error**2).sum()) / error.size),
+        "standard_error": float(
+            np.sqrt(sum(runs_of.mean(axis=(1, 2)).var(ddof=1) for runs_of in both) / runs)
+        ),
         "median_score": float(np.median(scores)),
         "largest_score": float(scores.max()),
         "runs": runs,
@@ -136,24 +142,27 @@ def _agreement(jobs: dict[str, Job], name: str, runs: int) -> dict[str, float]:
 
 def _print_speed(size: Size, timed: dict[str, Timed]) -> None:
     rates = {name: size.particle_steps / entry.seconds / 1e6 for name, entry in timed.items()}
-    peer = max((rate for name, rate in rates.items() if name.startswith("particles")), default=None)
+    peer = max((rate for name, rate in rates.items() if name.startswith("particles")), default=math.nan)
     rows = []
     for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
-        judged = peer is not None and name.startswith("Veil")
-        ratio = [f"{rate / peer:.1f}", f"≥ {ASKED:.0f}", report.verdict(rate / peer, ASKED)] if judged else [""] * 3
-        rows.append([name, report.duration(timed[name].seconds), f"{timed[name].cores:.1f}", f"{rate:.2f}", *ratio])
-    title = f"Particle filter, bootstrap, 4 × {size.particles} particles, {size.steps} steps, {size.episodes} episodes"
-    columns = ["", "time", "cores", "million particle-steps/s", "times the best peer", "asked", ""]
+        judged = name.startswith("Veil") and not math.isnan(peer)
+        ratio = [f"{rate / peer:.1f}", f"≥ {ASKED:.0f}", report.verdict(rate / peer, at_least=ASKED)]
+        entry = timed[name]
+        shown = [report.duration(entry.seconds), f"{entry.cores:.1f}", f"{rate:.2f}"]
+        rows.append([name, *shown, *(ratio if judged else [""] * 3)])
+    work = f"4 × {size.particles} particles, {size.steps} steps, {size.episodes} episodes"
+    columns = ["", "time", "cores", "M particle-steps/s", "times best peer", "asked", ""]
     note = "Systematic resampling where the effective sample size is below one half. Same transcripts."
-    report.table(title, columns, rows, note)
+    report.table(f"Bootstrap particle filter, {work}", columns, rows, note)
 
 
 def _print_agreement(agreement: dict[str, dict[str, float]]) -> None:
-    rows = [
-        [name, f"{a['mean_ours']:.3f}", f"{a['mean_other']:.3f}", f"{a['difference']:+.4f} ± {a['standard_error']:.4f}"]
-        + [f"{a['median_score']:.1f}", f"{a['largest_score']:.1f}"]
-        for name, a in agreement.items()
-    ]
+    rows = []
+    for name, found in agreement.items():
+        means = [f"{found['mean_ours']:.3f}", f"{found['mean_other']:.3f}"]
+        apart = f"{found['difference']:+.3f} ± {found['standard_error']:.3f}"
+        scores = [f"{found['median_score']:.1f}", f"{found['largest_score']:.1f}"]
+        rows.append([name, *means, apart, *scores])
     columns = ["", "Veil", "this one", "difference", "median |z|", "largest |z|"]
     note = "log p(y_1..y_T | θ), mean over episodes, secrets and runs; z per episode and secret."
     report.table("Same log-evidence per secret?", columns, rows, note)

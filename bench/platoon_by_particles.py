@@ -31,15 +31,15 @@ class Driver(models.StateSpaceModel):
     external: np.ndarray
     noise: np.ndarray
 
-    def PX0(self):  # noqa: N802
+    def PX0(self):
         """Law of the first state."""
         return normals(START, START_SD)
 
-    def PX(self, t, xp):  # noqa: N802
+    def PX(self, t, xp):
         """Law of the state at t given the one before."""
         return normals(next_mean(self.secret, xp, self.external[t - 1, 1]), MOVE_SD)
 
-    def PY(self, t, xp, x):  # noqa: N802
+    def PY(self, t, xp, x):
         """Law of the release."""
         return normals(x.T, self.noise)
 
@@ -57,11 +57,11 @@ class HandWritten(particles.FeynmanKac):
         self.secret, self.external, self.shared, self.noise = secret, external, shared, noise
         self.constant = -np.log(noise).sum() - LOG_TWO_PI
 
-    def M0(self, N):  # noqa: N802, N803
+    def M0(self, N):
         """First states."""
         return START + START_SD * np.random.standard_normal((N, 2))
 
-    def M(self, t, xp):  # noqa: N802
+    def M(self, t, xp):
         """Next states."""
         states = MOVE_SD * np.random.standard_normal(xp.shape)
         speed, spacing = next_mean(self.secret, xp, self.external[t - 1, 1])
@@ -69,7 +69,7 @@ class HandWritten(particles.FeynmanKac):
         states[:, 1] += spacing
         return states
 
-    def logG(self, t, xp, x):  # noqa: N802
+    def logG(self, t, xp, x):
         """Log density of the release."""
         miss = (self.shared[t] - x) / self.noise
         return self.constant - 0.5 * (miss[:, 0] ** 2 + miss[:, 1] ** 2)

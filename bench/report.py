@@ -1,6 +1,7 @@
 """Tables for people, JSON for programs, and what the machine was."""
 
 import json
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -27,11 +28,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], not
     console.print()
 
 
-def verdict(value: float, asked: float, *, at_most: bool = False) -> str:
-    """PASS, or below (above) what was asked. Never an error: speed depends on the day."""
-    if at_most:
-        return "[green]PASS[/]" if value <= asked else "[yellow]above[/]"
-    return "[green]PASS[/]" if value >= asked else "[yellow]below[/]"
+def verdict(value: float, *, at_least: float = -math.inf, at_most: float = math.inf) -> str:
+    """PASS, or on which side of what was asked. Never an error: speed depends on the day."""
+    if value < at_least:
+        return "[yellow]below[/]"
+    return "[yellow]above[/]" if value > at_most else "[green]PASS[/]"
 
 
 def duration(seconds: float) -> str:
@@ -49,8 +50,13 @@ def machine() -> dict[str, object]:
         "cores": os.cpu_count(),
         "load": [round(value, 2) for value in os.getloadavg()],
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part."""
+    return {name: version for name in PACKAGES if (version := _version(name))}
 
 
 def write(folder: Path, name: str, content: object) -> None:

@@ -19,6 +19,8 @@ from veil.leakage import (
     tightness,
     tilt_entropy,
 )
+from veil.leakage.overlap import _by_difference, _by_product
+from veil.leakage.rows import prepare
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -135,6 +137,14 @@ def test_narrow_components_far_from_the_origin_keep_their_digits_in_float32():
     assert float(kl_entropy(*single)) == pytest.approx(exact, abs=2e-3)
     gradient = jax.grad(lambda parts: kl_entropy(single[0], parts))(single[1])
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(gradient))
+
+
+def test_both_forms_of_the_pairwise_divergence_agree():
+    """The matrix product and the sums of squares are the same numbers where neither loses digits."""
+    weight, mean, covariance = plain_mixture(6, count=30, size=3)
+    prepared = prepare(gaussian(jnp.asarray(mean), jnp.asarray(covariance)))
+    product, difference = (form(jnp.asarray(weight), prepared) for form in (_by_product, _by_difference))
+    assert np.asarray(product) == pytest.approx(np.asarray(difference), rel=1e-9)
 
 
 def test_ragged_and_blocked_layouts_agree():

@@ -117,10 +117,11 @@ def in_words(rows: list[Row], steps: int) -> str:
         f"After {steps} steps an adversary who knows the model names the driver from the true data in",
         f"{first['accuracy']:.1%} of cases ({first['chance']:.0%} by chance).",
     ]
-    for family, what in (("noise", "the strongest noise"), ("grid", "the coarsest grid")):
+    for family in ("noise", "grid"):
         for last in [line for line in rows if line["family"] == family][-1:]:
+            share = f"{last['accuracy']:.1%}"
             lines.append(
-                f"With {what} it is {last['accuracy']:.1%}, at a mean distortion of {last['distortion']:.2f}."
+                f"With {last['sharing']} it is {share}, at a mean distortion of {last['distortion']:.2f}."
             )
     lines.append("These are averages over drivers and noise: a single run may tell more. Written to")
     return "\n".join(lines)

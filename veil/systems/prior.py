@@ -7,10 +7,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
 from scipy.stats import qmc
 
 from veil.types import Scalar
+
+Numbers = Sequence | np.ndarray | Array
 
 
 class Prior(eqx.Module):
@@ -40,7 +41,7 @@ class _Marginal(Protocol):
     def ppf(self, q, /) -> np.ndarray: ...
 
 
-def finite_prior(secrets: ArrayLike, masses: ArrayLike | None = None) -> Prior:
+def finite_prior(secrets: Numbers, masses: Numbers | None = None) -> Prior:
     """Prior over the given secrets, uniform unless `masses` are given.
 
     Args:

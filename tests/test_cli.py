@@ -1,0 +1,107 @@
+"""The command line, as a user meets it: in a process of its own."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def veil(*arguments, **options):
+    program = [sys.executable, "-m", "veil.cli.main", *map(str, arguments)]
+    return subprocess.run(program, capture_output=True, text=True, timeout=600, check=False, **options)
+
+
+def run_python(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+
+def test_importing_veil_and_asking_for_help_leaves_jax_alone():
+    run_python("import sys, veil; assert 'jax' not in sys.modules and 'numpy' not in sys.modules")
+    code = """
+import sys
+from veil.cli.main import main
+try:
+    main(["--help"])
+except SystemExit as end:
+    assert end.code == 0
+assert not {"jax", "matplotlib", "scipy"} & set(sys.modules)
+"""
+    shown = run_python(code).stdout
+    assert "demo" in shown and "systems" in shown
+
+
+def test_every_public_name_is_there_and_rollout_stays_a_module():
+    code = """
+import veil
+for name in veil.__all__:
+    assert getattr(veil, name) is not None, name
+assert set(veil.__all__) <= set(dir(veil)) and "rollout" in dir(veil)
+assert callable(veil.rollout.rollout) and callable(veil.rollout.follow)
+try:
+    veil.nonsense
+except AttributeError as error:
+    assert "Platoon" in str(error)
+else:
+    raise SystemExit("no error")
+"""
+    run_python(code)
+
+
+def test_version_is_the_packages():
+    import veil as package
+
+    assert veil("--version").stdout == f"veil {package.__version__}\n"
+
+
+def test_without_arguments_help_is_shown():
+    assert "systems" in veil().stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["dmo"], "demo"),
+        (["demo", "--episode", "9"], "--episodes"),
+        (["demo", "--episodes", "many"], "INT"),
+        (["demo", "--episodes", "1"], "--episodes 8"),
+        (["systems", "plat"], "platoon"),
+    ],
+    ids=" ".join,
+)
+def test_mistakes_are_answered_with_what_to_do(arguments, hint):
+    result = veil(*arguments)
+    assert result.returncode == 2
+    assert hint in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_systems_are_listed_with_fields_units_and_secrets():
+    shown = veil("systems").stdout
+    for word in ("platoon", "gain", "speed [m/s]", "spacing [m]", "(0.4, 0.5)", "1.386 nats"):
+        assert word in shown
+    assert "ready to use" in veil("systems", "platoon").stdout
+
+
+def test_a_small_demo_writes_a_table_and_pictures(tmp_path):
+    environment = {**os.environ, "VEIL_CACHE": str(tmp_path / "cache")}
+    result = veil("demo", "--episodes", 8, "--steps", 5, "--out", tmp_path / "out", env=environment)
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "out" / "leakage.json").read_text())
+    assert content["unit"] == "nats" and content["horizon"] == 5
+    rows = content["sharing"]
+    assert len(rows) == 8 and rows[0]["meaning"] == "unbiased"
+    assert all(row["meaning"] == "lower bound" for row in rows[1:])
+    for row in rows:  # the file holds no NaN and no infinity: json would have refused
+        assert row["leakage"] <= row["entropy"] + 1e-9 and row["standard_error"] >= 0
+        assert row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"]
+    with (tmp_path / "out" / "leakage.csv").open() as file:
+        assert [line["sharing"] for line in csv.DictReader(file)] == [row["sharing"] for row in rows]
+    for name in ("posterior.png", "tradeoff.png"):
+        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
+        assert name in result.stdout
+    assert "nats" in result.stdout and "episodes" in result.stderr

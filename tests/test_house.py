@@ -1,0 +1,133 @@
+"""The rules of the house that a program can check."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "veil"
+LAYERS = (
+    *("types", "linalg", "laws", "kernel", "systems", "components", "resampling", "beliefs", "distortion"),
+    *("leakage", "policies", "session", "rollout", "demos", "cli"),
+)
+FILES = sorted(PACKAGE.rglob("*.py"))
+LONGEST_FILE, LONGEST_BODY, FEWEST_TESTS = 250, 40, 180
+# Written in pieces, so that this file does not contain what it looks for.
+FORBIDDEN = [
+    *("/" + "home/", "/" + "root/", "/" + "work/", "/" + "tmp/"),
+    *("index" + "-url", "find" + "-links", "trusted" + "-host", "pypi." + "org"),
+]
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def layer(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(tree):
+    """Modules of the package that a file imports, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "veil":
+            yield from (f"veil.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def functions(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def body_lines(function):
+    """Lines of a body, its docstring apart."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def tracked():
+    """The files of the project that are text; what git ignores is left out."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    try:
+        listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):  # an unpacked archive
+        return [*FILES, *ROOT.glob("tests/**/*.py"), *ROOT.glob("docs/*.md"), *ROOT.glob("*.*")]
+    return [ROOT / line for line in listing.splitlines()]
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_module_imports_only_from_layers_before_its_own(path):
+    own = layer(path)
+    if own == "__init__":
+        return  # names everything, imports nothing until asked
+    assert own in LAYERS, f"give '{own}' a place in LAYERS"
+    for module in imported(ast.parse(path.read_text(encoding="utf-8"))):
+        parts = module.split(".")
+        if parts[0] == "veil" and len(parts) > 1 and parts[1] != "__version__":
+            assert LAYERS.index(parts[1]) <= LAYERS.index(own), f"{name(path)} imports {module}"
+
+
+def modules_of(folder):
+    """Import graph inside one layer."""
+    graph = {}
+    for path in folder.glob("*.py"):
+        if path.stem != "__init__":
+            wanted = imported(ast.parse(path.read_text(encoding="utf-8")))
+            inside = (module.removeprefix(f"veil.{folder.name}.") for module in wanted)
+            graph[path.stem] = {module for module in inside if (folder / f"{module}.py").exists()}
+    return graph
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES} - {PACKAGE}), ids=name)
+def test_inside_a_layer_no_two_modules_import_each_other(folder):
+    graph = modules_of(folder)
+    while graph:
+        free = [module for module, wanted in graph.items() if not wanted & graph.keys()]
+        assert free, f"a circle among {sorted(graph)}"
+        graph = {module: wanted for module, wanted in graph.items() if module not in free}
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_files_and_functions_stay_within_their_budgets(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST_FILE
+    for function in functions(ast.parse(text)):
+        assert body_lines(function) <= LONGEST_BODY, f"{name(path)}: {function.name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_everything_public_has_a_docstring(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "a module says what it is for"
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+    owned = [node for owner in (tree, *classes) for node in owner.body if isinstance(node, ast.FunctionDef)]
+    for node in (*classes, *owned):
+        if not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{name(path)}: {node.name}"
+
+
+def test_no_file_speaks_of_one_machine():
+    wrong = []
+    for path in tracked():
+        if path.is_file() and path.suffix not in {".png", ".npz", ".safetensors"}:
+            text = path.read_text(encoding="utf-8", errors="ignore")
+            wrong += [f"{name(path)}: {word}" for word in FORBIDDEN if word in text]
+    assert not wrong
+
+
+def test_tests_do_not_get_lost():
+    """A floor under the number of test functions: raise it as the suite grows."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert sum(len(re.findall(r"^def test_", text, re.MULTILINE)) for text in texts) >= FEWEST_TESTS
+
+
+def test_pages_link_to_what_exists():
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{name(page)} links to {target}"
