@@ -174,3 +174,35 @@ def test_the_tightness_corollary_bounds_the_gap_of_clustered_mixtures():
     assert float(paper_bounds(components).kl_chernoff) <= result.gap + 1e-12  # the truth is not negative
     worse = tightness(components, np.zeros(24, int), np.zeros(24, int))
     assert worse.gap > 100 and worse.between == np.inf
+
+
+def test_the_tightness_gap_is_the_formula_with_its_own_clusters():
+    """Three clusters of moderate distance: κ, γ and the sum over secrets by dense formulas."""
+    generator = np.random.default_rng(9)
+    cluster, labels = np.repeat(np.arange(3), 4), np.tile([0, 1], 6)
+    weight, covariance = generator.dirichlet(np.ones(12)), random_covariances(generator, 12, 2)
+    mean = 2.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])[cluster] + 0.1 * generator.standard_normal(
+        (12, 2)
+    )
+    components = Components(jnp.asarray(labels), *as_jax(weight, mean, covariance), 2)
+
+    def gap(chosen, alpha):
+        pairs = [(i, j) for i in chosen for j in chosen]
+        near = [
+            dense_kl(mean[i] - mean[j], covariance[i], covariance[j])
+            for i, j in pairs
+            if cluster[i] == cluster[j]
+        ]
+        far = [
+            dense_chernoff(0.5)(mean[i] - mean[j], covariance[i], covariance[j])
+            for i, j in pairs
+            if cluster[i] != cluster[j]
+        ]
+        return max(near) + 2.0 * np.exp(-(1.0 - abs(1.0 - 2.0 * alpha)) * min(far))
+
+    for alpha in (0.5, 0.3):
+        wanted = gap(range(12), alpha)
+        for secret in (0, 1):
+            own = np.flatnonzero(labels == secret)
+            wanted += weight[own].sum() * gap(own, alpha)
+        assert tightness(components, cluster, cluster, alpha).gap == pytest.approx(wanted, rel=1e-9)
