@@ -15,7 +15,8 @@ from bench.timing import Job, Timed, race
 from veil.laws import gaussian
 from veil.leakage import kl_entropy
 
-ASKED = {"KeOps": 20.0, "PyTorch, dense": 60.0, "PyTorch, best matmul": 15.0}
+BEST = "PyTorch, best matmul"  # whole or in chunks of rows, whichever is fastest on the day
+ASKED = {"KeOps": 20.0, "PyTorch, dense": 60.0, "PyTorch, one matmul": 15.0, BEST: 15.0}
 ASKED_GRADIENT = 10.0  # times the value
 ASKED_MEMORY = 200.0  # megabytes
 ASKED_AGREEMENT = 1e-4  # nats
@@ -43,7 +44,8 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
     errors = {name: abs(_value(entry.result) - right) for name, entry in timed.items()}
     ratios, best = _ratios(timed)
     gradient = timed["Veil, value and gradient"].seconds / timed["Veil"].seconds
-    extra = {kind: memory.measure(kind, count) for kind in ("value", "gradient")}
+    kinds = ("value",) if fast else ("value", "gradient")
+    extra = {kind: memory.measure(kind, count) for kind in kinds}
     _print_times(count, timed, errors)
     _print_ratios(ratios, gradient, max(errors.values()), best)
     _print_memory(extra)
@@ -67,9 +69,9 @@ def _ratios(timed: dict[str, Timed]) -> tuple[dict[str, float], str]:
     """Times ours of the peers that took part, and which of the matrix products was the best."""
     products = [name for name in timed if "matmul" in name]
     best = min(products, key=lambda name: timed[name].seconds, default="")
-    peers = {"KeOps": "KeOps", "PyTorch, dense": "PyTorch, dense", "PyTorch, best matmul": best}
     base = timed["Veil"].seconds
-    return {asked: timed[name].seconds / base for asked, name in peers.items() if name in timed}, best
+    names = {asked: best if asked == BEST else asked for asked in ASKED}
+    return {asked: timed[name].seconds / base for asked, name in names.items() if name in timed}, best
 
 
 def _print_times(count: int, timed: dict[str, Timed], errors: dict[str, float]) -> None:
@@ -84,20 +86,18 @@ def _print_times(count: int, timed: dict[str, Timed], errors: dict[str, float]) 
 
 
 def _print_ratios(ratios: dict[str, float], gradient: float, error: float, best: str) -> None:
-    rows = [
-        [
-            f"{name} / Veil",
-            f"{ratio:.1f}",
-            f"≥ {ASKED[name]:.0f}",
-            report.verdict(ratio, at_least=ASKED[name]),
-        ]
-        for name, ratio in ratios.items()
-    ]
+    rows = []
+    for name, ratio in ratios.items():
+        asked = ASKED[name]
+        passed = report.verdict(ratio, at_least=asked)
+        rows.append([f"{name} / Veil", f"{ratio:.1f}", f"≥ {asked:.0f}", passed])
     within = report.verdict(gradient, at_most=ASKED_GRADIENT)
     rows.append(["value and gradient / value", f"{gradient:.1f}", f"≤ {ASKED_GRADIENT:.0f}", within])
     agree = report.verdict(error, at_most=ASKED_AGREEMENT)
     rows.append(["largest error, nats", f"{error:.0e}", f"≤ {ASKED_AGREEMENT:.0e}", agree])
-    report.table("What was asked", ["", "measured", "asked", ""], rows, f"Best: {best}." if best else "")
+    report.table(
+        "What was asked", ["", "measured", "asked", ""], rows, f"Best matmul: {best}." if best else ""
+    )
 
 
 def _print_memory(extra: dict[str, memory.Extra]) -> None:
