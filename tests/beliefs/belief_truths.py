@@ -1,12 +1,18 @@
 """Truths written without the package: Kalman filters, a grid filter, and a system to try them on."""
 
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from veil.beliefs import ParticleBelief, PriorBelief
 from veil.kernel import Kernel
 from veil.laws import Gaussian
+from veil.rollout import follow, rollout
 from veil.systems.base import Field, System
 from veil.systems.prior import Prior, finite_prior
 from veil.types import External, Noise, Scalar, Secret, Shared, State
@@ -87,9 +93,8 @@ def gain_bank(system, sd, shared, external, slope=1.0):
     """Log-likelihoods [T, K] of the scalar gain loop shared as slope·x + sd·ε."""
     columns = []
     for theta in np.asarray(system.prior.secrets)[:, 0]:
-        one = lambda value: np.array([[float(value)]])  # noqa: E731
-        start = float(system.initial_sd) ** 2
-        model = ([0.0], one(start), one(theta), one(1), one(float(system.sd) ** 2), one(slope), one(sd**2))
+        numbers = (system.initial_sd**2, theta, 1.0, system.sd**2, slope, sd**2)
+        model = ([0.0], *(np.array([[float(number)]]) for number in numbers))
         columns.append(kalman_bank(model, shared, external))
     return np.stack(columns, axis=1)
 
@@ -145,3 +150,24 @@ def start(kind, system, particles, *, key, scheme=None):
 def moments(belief):
     """`belief.moments`, compiled."""
     return belief.moments()
+
+
+def records(system, policy, steps, episodes, seed=0):
+    """Episodes of a policy that looks at no belief."""
+
+    def play(number, key):
+        return rollout(system, policy, PriorBelief.start(system), steps, public_seed=number, key=key)
+
+    return eqx.filter_jit(jax.vmap(play))(jnp.arange(episodes), jr.split(jr.key(seed), episodes))
+
+
+def track(system, policy, public, particles, keys, scheme=None, kind: Any = ParticleBelief):
+    """Trails [keys] of particle beliefs along one transcript (or one each, if batched)."""
+
+    def one(transcript, key):
+        start_key, run_key = jr.split(key)
+        belief = kind.start(system, particles, key=start_key, scheme=scheme)
+        return follow(system, policy, belief, transcript, key=run_key)
+
+    batched = public.shared.ndim == 3
+    return eqx.filter_jit(jax.vmap(one, (0 if batched else None, 0)))(public, keys)

@@ -90,8 +90,8 @@ class PooledBelief(Belief):
 
     def _weigh(self, kernel: Kernel, shared: Shared) -> tuple[Float[Array, " Q"], Health]:
         """Multiply by the density of the release; equal weights if no particle explains it."""
-        each = lambda secret, state: kernel(secret, state).log_prob(shared)  # noqa: E731
-        gains = jax.vmap(each)(self.secrets[self.labels], self.states)
+        laws = jax.vmap(kernel)(self.secrets[self.labels], self.states)
+        gains = jax.vmap(lambda law: law.log_prob(shared))(laws)
         joint = floored(self.log_weights + floored(gains))
         per_secret = logsumexp(self._own(joint), axis=1)
         log_evidence = logsumexp(joint)
