@@ -35,6 +35,13 @@ def plain_mixture(seed, count=40, size=2, spread=1.5):
     )
 
 
+# Compiled once per shape instead of operation by operation.
+chernoff_entropy, kl_entropy, likelihood_entropy, moment_entropy, reference_entropy, tilt_entropy = map(
+    jax.jit,
+    (chernoff_entropy, kl_entropy, likelihood_entropy, moment_entropy, reference_entropy, tilt_entropy),
+)
+
+
 def as_jax(weight, mean, covariance):
     return jnp.log(jnp.asarray(weight)), gaussian(jnp.asarray(mean), jnp.asarray(covariance))
 
