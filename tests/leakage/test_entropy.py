@@ -19,6 +19,7 @@ from veil.leakage import (
     tightness,
     tilt_entropy,
 )
+from veil.leakage.exponential import power_of_two
 from veil.leakage.overlap import _by_difference, _by_product
 from veil.leakage.rows import prepare
 
@@ -213,3 +214,12 @@ def test_the_tightness_gap_is_the_formula_with_its_own_clusters():
             own = np.flatnonzero(labels == secret)
             wanted += weight[own].sum() * gap(own, alpha)
         assert tightness(components, cluster, cluster, alpha).gap == pytest.approx(wanted, rel=1e-9)
+
+
+def test_powers_of_two_are_right_to_the_last_digit_and_so_is_their_slope():
+    exponent = np.linspace(-124.0, 0.0, 100_001).astype(np.float32)
+    exact = 2.0 ** exponent.astype(float)
+    assert np.asarray(power_of_two(jnp.asarray(exponent)), float) == pytest.approx(exact, rel=4e-7)
+    slope = jax.vmap(jax.grad(power_of_two))(jnp.asarray(exponent[::1000]))
+    assert np.asarray(slope, float) == pytest.approx(exact[::1000] * np.log(2.0), rel=4e-7)
+    assert 0.0 < float(power_of_two(jnp.asarray(-1e30, jnp.float32))) < 1e-37

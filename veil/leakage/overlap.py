@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from veil import linalg
 from veil.laws import Gaussian, match_moments
+from veil.leakage.exponential import LOG_TWO, power_of_two
 from veil.leakage.rows import Prepared, blocks, prepare
 
 LogWeights = Float[Array, " M"]
@@ -47,13 +48,14 @@ def _by_product(weights: LogWeights, prepared: Prepared) -> LogWeights:
     pairs = [(i, j) for i in range(size) for j in range(i + 1)]
     moments = jnp.stack([second[:, i, j] for i, j in pairs], axis=1)
     natural = jnp.stack([(-0.5 if i == j else -1.0) * prepared.precision[:, i, j] for i, j in pairs], axis=1)
-    rows = jnp.concatenate([moments, mean, jnp.ones_like(mean[:, :1])], axis=1)
-    columns = jnp.concatenate([natural, drift, own[:, None]], axis=1).T
+    one = jnp.ones_like(mean[:, :1])
+    rows = jnp.concatenate([moments, mean, one, 0.5 * (prepared.log_det + size)[:, None]], axis=1) / LOG_TWO
+    columns = jnp.concatenate([natural, drift, own[:, None], one], axis=1).T
 
-    def row(features, log_det):
-        return jnp.exp(jnp.minimum(features @ columns + 0.5 * (log_det + size), 0.0)) @ weights
+    def row(features):
+        return power_of_two(jnp.minimum(features @ columns, 0.0)) @ weights
 
-    return blocks(lambda pair: row(*pair), (rows, prepared.log_det), weights.shape[0])
+    return blocks(row, rows, weights.shape[0], pairs=1 << 20)
 
 
 def _by_difference(weights: LogWeights, prepared: Prepared) -> LogWeights:

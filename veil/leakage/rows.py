@@ -64,9 +64,9 @@ def standardised(components: Components) -> tuple[Components, Scalar]:
     return moved, 0.5 * linalg.log_determinant(average)
 
 
-def blocks(function: Callable, rows, columns: int):
-    """Map `function` over rows in blocks of about BLOCK pairs, recomputing instead of storing."""
-    size = max(1, BLOCK // columns)
+def blocks(function: Callable, rows, columns: int, pairs: int = BLOCK):
+    """Map `function` over rows in blocks of about that many pairs, recomputing instead of storing."""
+    size = max(1, pairs // columns)
     return lax.map(jax.checkpoint(function), rows, batch_size=size)
 
 
