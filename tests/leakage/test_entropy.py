@@ -21,7 +21,8 @@ from veil.leakage import (
 )
 from veil.leakage.exponential import power_of_two
 from veil.leakage.overlap import _by_difference, _by_product
-from veil.leakage.rows import prepare
+from veil.leakage.rows import over_mixture, prepare
+from veil.leakage.tilt import tilt_row
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -223,3 +224,13 @@ def test_powers_of_two_are_right_to_the_last_digit_and_so_is_their_slope():
     slope = jax.vmap(jax.grad(power_of_two))(jnp.asarray(exponent[::1000]))
     assert np.asarray(slope, float) == pytest.approx(exact[::1000] * np.log(2.0), rel=4e-7)
     assert 0.0 < float(power_of_two(jnp.asarray(-1e30, jnp.float32))) < 1e-37
+
+
+def test_a_padded_coordinate_adds_its_entropy_to_tilt_and_nothing_else():
+    weight, mean, covariance = plain_mixture(12, count=15, size=1, spread=3.0)
+    deep, wide = np.zeros((15, 2)), np.broadcast_to(np.eye(2), (15, 2, 2)).copy()
+    deep[:, :1], wide[:, :1, :1] = mean, covariance
+    log_weights, parts = as_jax(weight, deep, wide)
+    padded = jnp.exp(log_weights) @ over_mixture(tilt_row(1.0), prepare(parts), log_weights)
+    plain = float(tilt_entropy(*as_jax(weight, mean, covariance)))
+    assert float(padded) == pytest.approx(plain + 0.5 * np.log(2 * np.pi * np.e), abs=1e-10)
