@@ -7,7 +7,8 @@ The log-sum inequality gives KL(p_k ‖ p) ≤ Σ φ_ij [log(φ_ij/ψ_ij) + KL(N
 Alternating minimisation only ever multiplies ψ by exp(−KL_ij), by a row factor and by a column factor. So
 after n rounds ψ_ij = w_j softmax_i(log w̄_i + a_i − n KL_ij) within each secret, and all it needs to remember
 is the vector a, which grows like n. Since any n and a give a bound, n is multiplied by 3/2 from round to
-round and a is stretched with it: two dozen rounds come as far as three hundred plain ones.
+round and a is stretched with it. Two dozen rounds then lie between thirty and three hundred plain ones where
+components overlap, and within a few thousandths of the limit where they do not.
 """
 
 import jax
