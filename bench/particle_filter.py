@@ -10,7 +10,7 @@ import numpy as np
 
 from bench import report
 from bench.timing import Job, Timed, race
-from veil.beliefs import ParticleBelief, PriorBelief, Scheme
+from veil.beliefs import ParticleBelief, Scheme
 from veil.policies.plain import GaussianNoise
 from veil.rollout import Transcript, follow, rollout
 from veil.systems.platoon import Platoon
@@ -39,13 +39,12 @@ class Size:
 def transcripts(size: Size) -> Transcript:
     """Episodes of the platoon sharing with Gaussian noise, batched; the secrets take turns."""
     system = Platoon()
-    policy, belief = GaussianNoise(system, NOISE), PriorBelief.start(system)
+    policy = GaussianNoise(system, NOISE)
 
     def play(episode):
         record = rollout(
             system,
             policy,
-            belief,
             size.steps,
             public_seed=jnp.zeros((), jnp.uint32),
             key=jr.fold_in(jr.key(1), episode),

@@ -15,7 +15,7 @@ import jax.random as jr
 import numpy as np
 from convergence import arguments, information, line, publish
 
-from veil.beliefs import Belief, KalmanBelief, ParticleBelief, PriorBelief, Scheme
+from veil.beliefs import Belief, KalmanBelief, ParticleBelief, Scheme
 from veil.policies import GaussianNoise
 from veil.policies.plain import NoiseKernel
 from veil.rollout import Transcript, rollout
@@ -79,11 +79,9 @@ def main() -> None:
     episodes, repeats, steps = (4, 8, 5) if options.fast else (12, 48, 10)
     system = Gain()
     policy = GaussianNoise(system, jnp.asarray([SD]))
-    public = jax.vmap(
-        lambda seed, key: (
-            rollout(system, policy, PriorBelief.start(system), steps, public_seed=seed, key=key).public
-        )
-    )(jnp.arange(episodes), jr.split(jr.key(1), episodes))
+    public = jax.vmap(lambda seed, key: rollout(system, policy, steps, public_seed=seed, key=key).public)(
+        jnp.arange(episodes), jr.split(jr.key(1), episodes)
+    )
     truth = jax.vmap(lambda transcript: exact(system, transcript))(public)
     schemes = (
         {"coupled": Scheme()} if options.fast else {"coupled": Scheme(), "independent": Scheme(coupled=False)}

@@ -18,17 +18,19 @@ from veil.demos.cells import Cells, cut_normal
 from veil.demos.measurement import _mean
 from veil.kernel import Kernel
 from veil.laws import Gaussian, diagonal_gaussian
-from veil.policies import GaussianNoise, Policy, Quantised, Truth
+from veil.policies import GaussianNoise, PlainPolicy, Quantised, Truth
 from veil.policies.plain import GridKernel
-from veil.systems import Gain, Platoon, finite_prior
+from veil.systems import Gain, Platoon, System, finite_prior
 
 KEY = jr.key(5)
 
 
-class Deaf(Policy):
+class Deaf(PlainPolicy):
     """Shares noise around zero, whatever the state."""
 
-    def __call__(self, belief, external, time):
+    system: System
+
+    def kernel(self, features, external, time):
         return DeafKernel()
 
 
@@ -38,7 +40,7 @@ class DeafKernel(Kernel):
 
 
 def test_a_kernel_that_ignores_the_state_leaks_nothing(float64):
-    measured = measure(Gain(), Way("deaf", "noise", Deaf(), KalmanBank()), 30, 10, key=KEY)
+    measured = measure(Gain(), Way("deaf", "noise", Deaf(Gain()), KalmanBank()), 30, 10, key=KEY)
     assert np.allclose(measured.score, 0.0, atol=1e-12)
     assert measured.leakage == pytest.approx((0.0, 0.0), abs=1e-12)
     assert measured.accuracy[0] == pytest.approx(measured.chance)

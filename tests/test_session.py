@@ -11,28 +11,36 @@ import pytest
 from veil.beliefs import KalmanBelief, ObservedBelief, ParticleBelief, PriorBelief
 from veil.policies import GaussianNoise, Policy, Quantised, Truth
 from veil.policies.plain import NoiseKernel
-from veil.rollout import Transcript, follow, rollout
+from veil.rollout import Transcript, follow, replay, rollout
 from veil.session import begin, proceed, public_key, share
-from veil.systems.gain import Gain
+from veil.systems import Gain, System
 
 
 class Wary(Policy):
     """More noise the more is known about the first secret, and as time goes by."""
 
-    system: Gain
+    system: System
+    particles: int = eqx.field(default=0, static=True)  # none: a Kalman belief
 
-    def __call__(self, belief, external, time):
-        sd = (
-            0.2 + jnp.exp(belief.log_masses[:1]) + 0.1 * time.astype(external.dtype) + 0.1 * jnp.abs(external)
+    def start(self, *, key):
+        if self.particles:
+            return ParticleBelief.start(self.system, self.particles, key=key)
+        return KalmanBelief.start(self.system)
+
+    def features(self, belief):
+        return jnp.exp(belief.log_masses[:1])
+
+    def kernel(self, features, external, time):
+        return NoiseKernel(
+            self.system, 0.2 + features + 0.1 * time.astype(external.dtype) + 0.1 * jnp.abs(external)
         )
-        return NoiseKernel(self.system, sd)
 
 
 def test_states_and_externals_follow_each_other_in_the_right_order(float64):
     """Without noise in the world, x_{t+1} = θ x_t + w_t and w_{t+1} = reply · y_t must hold to the digit."""
     system = Gain(sd=0.0, reaction_sd=0.0)
     policy = GaussianNoise(system, jnp.asarray([0.7]))
-    record = rollout(system, policy, PriorBelief.start(system), 9, public_seed=jnp.asarray(3), key=jr.key(0))
+    record = rollout(system, policy, 9, public_seed=jnp.asarray(3), key=jr.key(0))
     x, w, y = record.states[:, 0], record.public.external[:, 0], record.public.shared[:, 0]
     assert x.shape == (10,) and w.shape == y.shape == (9,)
     assert record.secret == system.prior.secrets[record.index]
@@ -47,9 +55,7 @@ def test_secrets_are_drawn_from_the_prior_or_given():
     policy = Truth(system)
 
     def play(key, index=None):
-        return rollout(
-            system, policy, PriorBelief.start(system), 1, public_seed=jnp.asarray(0), key=key, index=index
-        )
+        return rollout(system, policy, 1, public_seed=jnp.asarray(0), key=key, index=index)
 
     keys = jr.split(jr.key(0), 900)
     drawn = np.bincount(np.asarray(jax.jit(jax.vmap(lambda key: play(key).index))(keys)), minlength=3)
@@ -61,9 +67,11 @@ def test_secrets_are_drawn_from_the_prior_or_given():
 def test_one_step_is_decide_draw_absorb_move_react(float64):
     system = Gain()
     belief = KalmanBelief.start(system)
-    here = begin(system, system.prior.secrets[1], key=jr.key(0))
-    after, stage = share(system, Wary(system), belief, here, seed=jnp.asarray(7), key=jr.key(1))
-    assert stage.belief is belief
+    policy = Wary(system)
+    here = begin(system, policy, system.prior.secrets[1], key=jr.key(0))
+    after, stage = share(policy, belief, here, seed=jnp.asarray(7), key=jr.key(1))
+    assert stage.belief is belief and stage.kernel is not None
+    assert np.allclose(stage.features, 1 / 3)
     law: Any = stage.kernel(here.secret, here.state)
     assert np.allclose(law.scale, 0.2 + 1 / 3 + 0.1)
     expected, _ = belief.advance(
@@ -71,7 +79,7 @@ def test_one_step_is_decide_draw_absorb_move_react(float64):
     )
     assert np.allclose(after.log_masses, expected.log_masses)
     assert np.allclose(after.moments().mean, expected.moments().mean)
-    there = proceed(system, here, stage.shared, key=jr.key(2))
+    there = proceed(system, policy, here, stage.shared, key=jr.key(2))
     assert there.time == 2 and there.secret is here.secret
 
 
@@ -79,9 +87,9 @@ def test_private_randomness_never_enters_the_belief_and_public_never_the_draw():
     system = Gain()
 
     def play(seed, key) -> Any:
-        belief = ParticleBelief.start(system, 20, key=public_key(seed, 0))
-        here = begin(system, system.prior.secrets[0], key=jr.key(0))
-        return share(system, GaussianNoise(system, jnp.asarray([0.3])), belief, here, seed=seed, key=key)
+        policy = Wary(system, particles=20)
+        here = begin(system, policy, system.prior.secrets[0], key=jr.key(0))
+        return share(policy, policy.start(key=public_key(seed, 0)), here, seed=seed, key=key)
 
     after, stage = play(jnp.asarray(1), jr.key(5))
     other, same = play(jnp.asarray(2), jr.key(5))
@@ -93,52 +101,51 @@ def test_private_randomness_never_enters_the_belief_and_public_never_the_draw():
     assert np.array_equal(after.states, replayed.states)
 
 
-def play_wary(system, steps=12, seed=5):
-    seed = jnp.asarray(seed)
-    start = ParticleBelief.start(system, 200, key=public_key(seed, 0))
-    policy = Wary(system)
-    record = eqx.filter_jit(rollout)(system, policy, start, steps, public_seed=seed, key=jr.key(9))
-    return policy, start, record
+def play_wary(system, steps=12):
+    """Five episodes, one after the other: bits depend on batching."""
+    policy = Wary(system, particles=200)
+
+    def play(number):
+        return rollout(system, policy, steps, public_seed=number, key=jr.fold_in(jr.key(9), number))
+
+    records = eqx.filter_jit(lambda numbers: jax.lax.map(play, numbers))(jnp.arange(5))
+    return policy, records
 
 
-def test_an_adversary_replays_the_policy_bit_for_bit():
+@pytest.mark.parametrize("double", [False, True])
+def test_a_replay_finds_the_features_bit_for_bit_and_another_seed_does_not(double):
+    with jax.enable_x64(double):
+        policy, records = play_wary(Gain())
+        again = eqx.filter_jit(lambda public: jax.lax.map(lambda one: replay(policy, one), public))
+        assert np.array_equal(again(records.public), records.public.features)
+        other = eqx.tree_at(lambda public: public.public_seed, records.public, jnp.arange(5) + 1)
+        assert not np.array_equal(again(other), records.public.features)
+
+
+def test_an_adversary_weighs_by_the_kernels_of_the_policy():
     system = Gain()
-    policy, start, record = play_wary(system)
-
-    @eqx.filter_jit
-    def kernels(transcript):
-        def step(belief, seen):
-            time, w, y = seen
-            kernel = policy(belief, w, time)
-            belief, _ = belief.advance(system, kernel, w, y, key=public_key(transcript.public_seed, time))
-            return belief, kernel.sd
-
-        times = jnp.arange(1, 13, dtype=jnp.int32)
-        return jax.lax.scan(step, start, (times, transcript.external, transcript.shared))[1]
-
-    sds = np.asarray(kernels(record.public))[:, 0]
+    policy, records = play_wary(system)
+    public = jax.tree.map(lambda leaf: leaf[0], records.public)
     bank = KalmanBelief.start(system)
     for t in range(12):
-        kernel = NoiseKernel(system, jnp.asarray(sds[t : t + 1]))
+        sd = 0.2 + public.features[t] + 0.1 * (t + 1) + 0.1 * jnp.abs(public.external[t])
         bank, _ = bank.advance(
-            system, kernel, record.public.external[t], record.public.shared[t], key=jr.key(0)
+            system, NoiseKernel(system, sd), public.external[t], public.shared[t], key=jr.key(0)
         )
-    trail = follow(
-        system, policy, KalmanBelief.start(system), record.public, key=jr.key(1), policy_belief=start
-    )
+    trail = follow(system, policy, KalmanBelief.start(system), public, key=jr.key(1))
     assert np.allclose(trail.log_masses[-1], bank.log_masses, atol=1e-4)
-    own = follow(system, policy, KalmanBelief.start(system), record.public, key=jr.key(1))
-    assert not np.allclose(own.log_masses[-1], bank.log_masses, atol=1e-4), "the kernel is the policy's"
 
 
 def test_a_transcript_holds_nothing_private():
-    assert {field.name for field in dataclasses.fields(Transcript)} == {"external", "shared", "public_seed"}
+    assert {field.name for field in dataclasses.fields(Transcript)} == {
+        *("external", "shared", "features", "public_seed")
+    }
 
 
 def test_true_data_are_judged_by_transition_densities(float64):
     system = Gain()
     policy = Truth(system)
-    record = rollout(system, policy, PriorBelief.start(system), 15, public_seed=jnp.asarray(0), key=jr.key(3))
+    record = rollout(system, policy, 15, public_seed=jnp.asarray(0), key=jr.key(3))
     trail = follow(system, policy, ObservedBelief.start(system), record.public, key=jr.key(0))
     x, w = record.states[:-1, 0], record.public.external[:, 0]
     assert np.array_equal(x, record.public.shared[:, 0])
@@ -157,7 +164,7 @@ def test_plain_policies_ignore_what_they_are_shown(make):
     system = Gain()
     policy = make(system)
     kernels = [
-        policy(belief, jnp.full(1, w), jnp.asarray(t, jnp.int32))
+        policy.kernel(policy.features(belief), jnp.full(1, w), jnp.asarray(t, jnp.int32))
         for belief, w, t in ((PriorBelief.start(system), 0.0, 1), (KalmanBelief.start(system), 3.0, 40))
     ]
     values = [kernel(jnp.ones(1), jnp.full(1, 0.8)).sample(jnp.zeros(1)) for kernel in kernels]

@@ -1,7 +1,7 @@
-"""Episodes: play one into a private record, and run a belief along a public transcript.
+"""Episodes: play one into a private record, replay its public side, run a belief along it.
 
 All functions speak of one episode; `jax.vmap` or `jax.lax.map` them over seeds and keys. A replay is bit
-for bit only with the same unbatched program, so use `jax.lax.map` where that matters.
+for bit only with the same unbatched program, so use `jax.lax.map` for both where that matters.
 """
 
 import equinox as eqx
@@ -12,9 +12,10 @@ from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief, Health
 from veil.policies.base import Policy
-from veil.session import Seed, Situation, begin, proceed, public_key, share
+from veil.policies.private import PrivatePolicy
+from veil.session import Seed, Situation, begin, first_belief, look, proceed, public_key, share, take_in
 from veil.systems.base import System
-from veil.types import Key, Secret
+from veil.types import Features, Key, Secret
 
 
 class Transcript(eqx.Module):
@@ -22,6 +23,7 @@ class Transcript(eqx.Module):
 
     external: Float[Array, "T E"]
     shared: Float[Array, "T Y"]
+    features: Float[Array, "T F"]
     public_seed: Seed
 
 
@@ -43,79 +45,87 @@ class Trail(eqx.Module):
 
 def rollout(
     system: System,
-    policy: Policy,
-    belief: Belief,
+    policy: Policy | PrivatePolicy,
     steps: int,
     *,
     public_seed: Seed,
     key: Key,
     index: Int[Array, ""] | None = None,
+    believed: Secret | None = None,
 ) -> Record:
     """Play one episode.
 
     Args:
-        system: the world.
-        policy: decides the kernels.
-        belief: the policy's belief at t = 1; if random, drawn with `public_key(public_seed, 0)`. A
-            `PriorBelief` is enough, and free, for policies that do not look at it.
+        system: the world, which need not be the model of the policy.
+        policy: decides the laws of the releases, by its own model and belief.
         steps: T, the number of releases.
         public_seed: seed of all public randomness.
         key: private randomness.
-        index: which secret of the prior; drawn from the prior if not given.
+        index: which secret of the world's prior; drawn from the prior if not given.
+        believed: what the owner takes its secret for, in the terms of its model; the secret if not given.
     """
     secret_key, start_key, run_key = jr.split(key, 3)
     if index is None:
         index = jr.categorical(secret_key, system.prior.log_masses).astype(jnp.int32)
-    first = begin(system, system.prior.secrets[index], key=start_key)
+    first = begin(system, policy, system.prior.secrets[index], key=start_key, believed=believed)
 
     def step(carry: tuple[Belief, Situation], step_key: Key):
         before, situation = carry
         draw_key, world_key = jr.split(step_key)
-        after, stage = share(system, policy, before, situation, seed=public_seed, key=draw_key)
-        following = proceed(system, situation, stage.shared, key=world_key)
-        return (after, following), (situation.state, situation.external, stage.shared)
+        after, stage = share(policy, before, situation, seed=public_seed, key=draw_key)
+        following = proceed(system, policy, situation, stage.shared, key=world_key)
+        return (after, following), (situation.state, situation.external, stage.shared, stage.features)
 
-    (_, last), (states, external, shared) = jax.lax.scan(step, (belief, first), jr.split(run_key, steps))
-    public = Transcript(external, shared, public_seed)
-    return Record(index, first.secret, jnp.concatenate([states, last.state[None]]), public)
+    start = (first_belief(policy, public_seed), first)
+    (_, last), (states, external, shared, features) = jax.lax.scan(step, start, jr.split(run_key, steps))
+    transcript = Transcript(external, shared, features, public_seed)
+    return Record(index, first.secret, jnp.concatenate([states, last.state[None]]), transcript)
 
 
-def follow(
-    system: System,
-    policy: Policy,
-    belief: Belief,
-    transcript: Transcript,
-    *,
-    key: Key,
-    policy_belief: Belief | None = None,
-) -> Trail:
+def replay(policy: Policy, transcript: Transcript) -> Float[Array, "T F"]:
+    """The features of every step, computed again from the transcript and the public seed alone.
+
+    Where they differ in any bit from those in the transcript, the policy that ran is not this one: another
+    seed, another number of particles, another build. Statistics do not show such a difference reliably.
+    """
+    seed, times = transcript.public_seed, _times(transcript)
+
+    def step(belief: Belief, public: tuple[Array, ...]) -> tuple[Belief, Features]:
+        time, external, shared = public
+        features = look(policy, belief)
+        kernel = policy.kernel(features, external, time)
+        belief, _ = take_in(policy, belief, kernel, external, shared, key=public_key(seed, time))
+        return belief, features
+
+    start = first_belief(policy, seed)
+    return jax.lax.scan(step, start, (times, transcript.external, transcript.shared))[1]
+
+
+def follow(system: System, policy: Policy, belief: Belief, transcript: Transcript, *, key: Key) -> Trail:
     """Run an adversary's belief along a transcript.
 
-    The kernels are those of the policy, replayed from its own belief and the public seed; the adversary's
-    belief only weighs the releases by them and never feeds the policy.
+    The kernels are those of the policy, by the features in the transcript; the adversary's belief only
+    weighs the releases by them and never feeds the policy.
 
     Args:
-        system: the public model.
+        system: the adversary's model.
         policy: the policy in force, known to the adversary.
         belief: the adversary's belief at t = 1.
         transcript: what was made public.
         key: the adversary's own randomness.
-        policy_belief: the policy's belief at t = 1, as given to `rollout`; the adversary's own start will
-            do for a policy that does not look at it.
     """
-    steps = transcript.shared.shape[0]
-    times = jnp.arange(1, steps + 1, dtype=jnp.int32)
-    inputs = (times, transcript.external, transcript.shared, jr.split(key, steps))
+    times = _times(transcript)
+    inputs = (times, transcript.external, transcript.shared, transcript.features)
 
-    def step(carry: tuple[Belief | None, Belief], seen):
-        guide, own = carry
-        time, external, shared, own_key = seen
-        kernel = policy(own if guide is None else guide, external, time)
-        if guide is not None:
-            guide_key = public_key(transcript.public_seed, time)
-            guide, _ = guide.advance(system, kernel, external, shared, key=guide_key)
+    def step(own: Belief, public: tuple[tuple[Array, ...], Key]):
+        (time, external, shared, features), own_key = public
+        kernel = policy.kernel(features, external, time)
         own, health = own.advance(system, kernel, external, shared, key=own_key)
-        return (guide, own), (own.log_masses, health)
+        return own, (own.log_masses, health)
 
-    _, (log_masses, health) = jax.lax.scan(step, (policy_belief, belief), inputs)
+    _, (log_masses, health) = jax.lax.scan(step, belief, (inputs, jr.split(key, len(times))))
     return Trail(log_masses, health)
+
+
+def _times(transcript: Transcript) -> Int[Array, " T"]:
+    return jnp.arange(1, transcript.shared.shape[0] + 1, dtype=jnp.int32)

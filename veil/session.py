@@ -5,36 +5,47 @@ y_t. Public randomness (beliefs) and private randomness (the draw of y_t, the wo
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Int, Integer
+from jaxtyping import Array, Integer
 
 from veil.beliefs.base import Belief, Health
+from veil.beliefs.prior import PriorBelief
 from veil.kernel import Kernel
-from veil.policies.base import Policy
+from veil.laws import Law
+from veil.policies.base import Policy, Time
+from veil.policies.private import Memory, PrivatePolicy
 from veil.systems.base import System
-from veil.types import External, Key, Secret, Shared, State
+from veil.types import External, Features, Key, Secret, Shared, State
 
 Seed = Integer[Array, ""]
-Time = Int[Array, ""]
 
 
 class Situation(eqx.Module):
-    """Where the world stands before the release of step `time`. Private: it holds the secret."""
+    """Where the world stands before the release of step `time`. Private: it holds the secret.
+
+    `believed` is what the owner takes its secret for, in the terms of its own model; it is the secret
+    itself unless the owner errs. The owner sees the leading coordinates of the state, as many as its model
+    has. `memory` is that of a policy which has one.
+    """
 
     secret: Secret
+    believed: Secret
     state: State
     external: External
     time: Time
+    memory: Memory | None
 
 
 class Stage(eqx.Module):
     """What one step produced. A charge for it is a function of `belief.components(kernel)`."""
 
     belief: Belief  # before y_t: leakage is measured under this one
-    kernel: Kernel
+    features: Features
+    kernel: Kernel | None  # None where the owner's memory decides
     shared: Shared
-    health: Health
+    health: Health | None
 
 
 def public_key(seed: Seed, time: Time | int) -> Key:
@@ -42,39 +53,101 @@ def public_key(seed: Seed, time: Time | int) -> Key:
     return jr.fold_in(jr.key(seed), time)
 
 
-def begin(system: System, secret: Secret, *, key: Key) -> Situation:
-    """The world at t = 1."""
+def first_belief(policy: Policy | PrivatePolicy, seed: Seed) -> Belief:
+    """The policy's belief at t = 1; the prior, for good, where the owner's memory decides."""
+    if isinstance(policy, PrivatePolicy):
+        return PriorBelief.start(policy.system)
+    return policy.start(key=public_key(seed, 0))
+
+
+def look(policy: Policy, belief: Belief) -> Features:
+    """The features of one step.
+
+    Here and in `take_in`, barriers keep the compiler from fusing the public arithmetic with what surrounds
+    it, so that the owner's program and a replay do the same operations and agree to the last bit.
+    """
+    return jax.lax.optimization_barrier(policy.features(jax.lax.optimization_barrier(belief)))
+
+
+def take_in(
+    policy: Policy, belief: Belief, kernel: Kernel, external: External, shared: Shared, *, key: Key
+) -> tuple[Belief, Health]:
+    """The policy's belief after y_t; `key` is the public one of this step."""
+    belief, external, shared = jax.lax.optimization_barrier((belief, external, shared))
+    return jax.lax.optimization_barrier(belief.advance(policy.system, kernel, external, shared, key=key))
+
+
+def begin(
+    system: System,
+    policy: Policy | PrivatePolicy,
+    secret: Secret,
+    *,
+    key: Key,
+    believed: Secret | None = None,
+) -> Situation:
+    """The world at t = 1.
+
+    Args:
+        system: the world.
+        policy: the one in force; its memory begins here.
+        secret: the true one, in the terms of the world.
+        key: private randomness.
+        believed: what the owner takes its secret for; the secret itself if not given.
+    """
     law = system.initial(secret)
-    noise = jr.normal(key, (law.noise_size,), law.mean.dtype)
-    return Situation(secret, law.sample(noise), system.initial_external(), jnp.asarray(1, jnp.int32))
+    state = law.sample(jr.normal(key, (law.noise_size,), law.mean.dtype))
+    believed = secret if believed is None else believed
+    memory = policy.begin(believed, seen(policy, state)) if isinstance(policy, PrivatePolicy) else None
+    start = jnp.asarray(1, jnp.int32)
+    return Situation(secret, believed, state, system.initial_external(), start, memory)
 
 
 def share(
-    system: System, policy: Policy, belief: Belief, situation: Situation, *, seed: Seed, key: Key
+    policy: Policy | PrivatePolicy, belief: Belief, situation: Situation, *, seed: Seed, key: Key
 ) -> tuple[Belief, Stage]:
-    """The owner's half: decide the kernel, draw y_t from it, let the belief take it in.
+    """The owner's half: decide the law of y_t, draw from it, let the belief take it in.
 
     Args:
-        system: the public model of the system.
-        policy: maps public knowledge to a kernel.
+        policy: maps public knowledge to a kernel, or the owner's memory to a law.
         belief: the policy's belief before y_t.
         situation: the true secret and state; only the draw of y_t reads them.
         seed: the public seed of the episode.
         key: private randomness for the draw.
     """
-    kernel = policy(belief, situation.external, situation.time)
-    law = kernel(situation.secret, situation.state)
-    shared = law.sample(jr.normal(key, (law.noise_size,), situation.state.dtype))
+    external = situation.external
+    if isinstance(policy, PrivatePolicy):
+        assert situation.memory is not None  # given by `begin`
+        shared = _draw(policy.law(situation.memory), situation.state, key)
+        return belief, Stage(belief, jnp.zeros(0, shared.dtype), None, shared, None)
+    features = look(policy, belief)
+    kernel = policy.kernel(features, external, situation.time)
+    shared = _draw(kernel(situation.believed, seen(policy, situation.state)), situation.state, key)
     step_key = public_key(seed, situation.time)
-    after, health = belief.advance(system, kernel, situation.external, shared, key=step_key)
-    return after, Stage(belief, kernel, shared, health)
+    after, health = take_in(policy, belief, kernel, external, shared, key=step_key)
+    return after, Stage(belief, features, kernel, shared, health)
 
 
-def proceed(system: System, situation: Situation, shared: Shared | None, *, key: Key) -> Situation:
-    """The world's half: x_{t+1} from (x_t, w_t), then w_{t+1} from (w_t, y_t)."""
+def proceed(
+    system: System, policy: Policy | PrivatePolicy, situation: Situation, shared: Shared | None, *, key: Key
+) -> Situation:
+    """The world's half: x_{t+1} from (x_t, w_t), then w_{t+1} from (w_t, y_t); then the owner remembers."""
     move_key, reply_key = jr.split(key)
     law = system.transition(situation.secret, situation.state, situation.external)
     state = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
     noise = jr.normal(reply_key, (system.reaction_noise_size,), situation.external.dtype)
     external = system.react(situation.external, shared, noise)
-    return Situation(situation.secret, state, external, situation.time + 1)
+    memory = situation.memory
+    if isinstance(policy, PrivatePolicy):
+        assert memory is not None  # given by `begin`
+        step = seen(policy, situation.state), situation.external, seen(policy, state)
+        memory = policy.remember(memory, situation.believed, *step)
+    return Situation(situation.secret, situation.believed, state, external, situation.time + 1, memory)
+
+
+def seen(policy: Policy | PrivatePolicy, state: State) -> State:
+    """The part of the state that the owner's model knows."""
+    return state[: len(policy.system.state_fields)]
+
+
+def _draw(law: Law, state: State, key: Key) -> Shared:
+    return law.sample(jr.normal(key, (law.noise_size,), state.dtype))

@@ -1,7 +1,7 @@
 """The shape vocabulary.
 
 Letters, everywhere: K secrets, M particles per secret, P size of a secret, N size of a state, E size of an
-external input, Y size of a release, T steps, B batch.
+external input, Y size of a release, F number of features, T steps, B batch.
 """
 
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -16,4 +16,5 @@ Secret = Float[Array, " P"]
 State = Float[Array, " N"]
 External = Float[Array, " E"]
 Shared = Float[Array, " Y"]
+Features = Float[Array, " F"]
 Noise = Float[Array, " n"]

@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from veil.beliefs import ParticleBelief, PriorBelief
+from veil.beliefs import ParticleBelief
 from veil.kernel import Kernel
 from veil.laws import Gaussian
 from veil.rollout import follow, rollout
@@ -156,7 +156,7 @@ def records(system, policy, steps, episodes, seed=0):
     """Episodes of a policy that looks at no belief."""
 
     def play(number, key):
-        return rollout(system, policy, PriorBelief.start(system), steps, public_seed=number, key=key)
+        return rollout(system, policy, steps, public_seed=number, key=key)
 
     return eqx.filter_jit(jax.vmap(play))(jnp.arange(episodes), jr.split(jr.key(seed), episodes))
 

@@ -13,9 +13,9 @@ from scipy.stats import norm
 from veil.beliefs import ParticleBelief, PooledBelief
 from veil.kernel import Kernel
 from veil.laws import Finite, Gaussian, diagonal_gaussian
-from veil.policies import Policy
+from veil.policies import PlainPolicy
 from veil.rollout import Transcript
-from veil.systems.gain import Gain
+from veil.systems import Gain, System
 
 NOISE = 0.15  # chance that the released symbol is wrong
 SHARED = np.array([1.0, 1.0, 0.0, 1.0, 0.0])
@@ -40,10 +40,12 @@ class Symbol(Kernel):
         return Finite(jnp.asarray([[0.0], [1.0]], state.dtype), jnp.log(jnp.stack([1.0 - one, one])))
 
 
-class Symbols(Policy):
+class Symbols(PlainPolicy):
     """Shares symbols whatever the belief."""
 
-    def __call__(self, belief, external, time) -> Kernel:
+    system: System
+
+    def kernel(self, features, external, time) -> Kernel:
         return Symbol()
 
 
@@ -63,8 +65,10 @@ def enumerated(theta: float) -> float:
 @pytest.mark.parametrize("kind", [ParticleBelief, PooledBelief])
 def test_particles_agree_with_the_enumeration_of_a_finite_chain(kind, float64):
     system = Switch()
-    public = Transcript(jnp.asarray(PUSH[:, None]), jnp.asarray(SHARED[:, None]), jnp.asarray(0))
-    trail = track(system, Symbols(), public, 1296, jr.split(jr.key(0), 64), kind=kind)
+    public = Transcript(
+        jnp.asarray(PUSH[:, None]), jnp.asarray(SHARED[:, None]), jnp.zeros((len(SHARED), 0)), jnp.asarray(0)
+    )
+    trail = track(system, Symbols(system), public, 1296, jr.split(jr.key(0), 64), kind=kind)
     exact = np.array([enumerated(float(theta)) for theta in np.asarray(system.prior.secrets)[:, 0]])
     evidence = np.exp(np.asarray(jax.vmap(jnp.sum)(trail.health.log_evidence)))
     assert abs(evidence.mean() - exact.mean()) < 4.0 * evidence.std(ddof=1) / 8.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from belief_truths import Plane, Sight, gain_bank, plane_bank, posterior
 
-from veil.beliefs import KalmanBelief, PriorBelief
+from veil.beliefs import KalmanBelief
 from veil.kernel import Kernel
 from veil.laws import Finite, diagonal_gaussian
 from veil.policies import GaussianNoise
@@ -94,7 +94,7 @@ def test_leakage_of_the_steps_adds_up_to_leakage_of_the_episode(float64):
 
     @jax.vmap
     def play(seed, key):
-        record = rollout(system, policy, PriorBelief.start(system), steps, public_seed=seed, key=key)
+        record = rollout(system, policy, steps, public_seed=seed, key=key)
         trail = follow(system, policy, KalmanBelief.start(system), record.public, key=key)
         belief, charges = KalmanBelief.start(system), []
         for t in range(steps):

@@ -95,7 +95,9 @@ def test_a_quantised_release_has_the_probability_of_its_cells(float64):
     """Two steps of the gain loop shared on a grid: cells of a bivariate normal law."""
     system, step = Gain(), 0.8
     shared, external = np.array([[0.8], [-0.8]]), np.array([[0.3], [0.0]])
-    public = Transcript(jnp.asarray(external), jnp.asarray(shared), jnp.asarray(0))
+    public = Transcript(
+        jnp.asarray(external), jnp.asarray(shared), jnp.zeros((len(shared), 0)), jnp.asarray(0)
+    )
     policy = Quantised(system, jnp.asarray([step]))
     trail = track(system, policy, public, 20_000, jr.split(jr.key(2), 8))
     joint = []

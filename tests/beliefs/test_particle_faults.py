@@ -75,7 +75,10 @@ def test_single_precision_survives_small_noise_far_from_zero(scheme):
     system = Gain(sd=0.01, initial_sd=0.0)
     policy = GaussianNoise(system, jnp.asarray([0.01]))
     public = Transcript(
-        jnp.full((30, 1), 8.0), 20.0 + 0.01 * jr.normal(jr.key(0), (30, 1), jnp.float32), jnp.asarray(0)
+        jnp.full((30, 1), 8.0),
+        20.0 + 0.01 * jr.normal(jr.key(0), (30, 1), jnp.float32),
+        jnp.zeros((30, 0)),
+        jnp.asarray(0),
     )
     trail = track(system, policy, public, 100, jr.split(jr.key(1), 3), scheme)
     assert all(np.all(np.isfinite(np.asarray(leaf))) for leaf in jax.tree.leaves(trail))

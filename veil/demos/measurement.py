@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy import stats
 
-from veil.beliefs import PriorBelief
 from veil.demos.adversaries import Adversary, Swarm
 from veil.demos.ways import Way
 from veil.policies import Policy
@@ -148,7 +147,6 @@ def _play(
         record = rollout(
             system,
             policy,
-            PriorBelief.start(system),
             steps,
             public_seed=number,
             key=play_key,

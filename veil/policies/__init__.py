@@ -1,6 +1,7 @@
 """Sharing policies."""
 
-from veil.policies.base import Policy
+from veil.policies.base import PlainPolicy, Policy
 from veil.policies.plain import GaussianNoise, Quantised, Truth
+from veil.policies.private import PrivatePolicy
 
-__all__ = ["GaussianNoise", "Policy", "Quantised", "Truth"]
+__all__ = ["GaussianNoise", "PlainPolicy", "Policy", "PrivatePolicy", "Quantised", "Truth"]

@@ -2,24 +2,23 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from veil.beliefs.base import Belief
 from veil.kernel import Kernel
 from veil.laws import Finite, Gaussian, Point, diagonal_gaussian
-from veil.policies.base import Policy
+from veil.policies.base import PlainPolicy, Time
 from veil.systems.base import System
-from veil.types import External, Secret, State
+from veil.types import External, Features, Secret, State
 
 
-class Truth(Policy):
+class Truth(PlainPolicy):
     """Share what the system puts out, as it is."""
 
     system: System
 
-    def __call__(self, belief: Belief, external: External, time: Int[Array, ""]) -> Kernel:
+    def kernel(self, features: Features, external: External, time: Time) -> Kernel:
         """The same kernel at every step."""
-        del belief, external, time
+        del features, external, time
         return TruthKernel(self.system)
 
 
@@ -34,15 +33,15 @@ class TruthKernel(Kernel):
         return Point(self.system.output(state))
 
 
-class GaussianNoise(Policy):
+class GaussianNoise(PlainPolicy):
     """Share the output plus independent Gaussian noise, one standard deviation per axis."""
 
     system: System
     sd: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
 
-    def __call__(self, belief: Belief, external: External, time: Int[Array, ""]) -> Kernel:
+    def kernel(self, features: Features, external: External, time: Time) -> Kernel:
         """The same kernel at every step."""
-        del belief, external, time
+        del features, external, time
         return NoiseKernel(self.system, self.sd)
 
 
@@ -58,15 +57,15 @@ class NoiseKernel(Kernel):
         return diagonal_gaussian(self.system.output(state), self.sd)
 
 
-class Quantised(Policy):
+class Quantised(PlainPolicy):
     """Share the grid point nearest to the output, one step per axis."""
 
     system: System
     step: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
 
-    def __call__(self, belief: Belief, external: External, time: Int[Array, ""]) -> Kernel:
+    def kernel(self, features: Features, external: External, time: Time) -> Kernel:
         """The same kernel at every step."""
-        del belief, external, time
+        del features, external, time
         return GridKernel(self.system, self.step)
 
 
