@@ -170,3 +170,28 @@ def triangular_root(rows: Float[Array, "d n"], weights: Float[Array, " n"]) -> M
         zero = jnp.zeros_like(square)
         lower.append([*entries, jnp.where(alive, length, 0.0), *[zero] * (size - 1 - i)])
     return jnp.stack([jnp.stack(row) for row in lower])
+
+
+def dot(first: Vectors, second: Vectors) -> Scalars:
+    """Inner product, summed entry by entry: under `vmap` a matrix product of size two is many times slower."""
+    return (
+        sum(first[..., i] * second[..., i] for i in range(1, first.shape[-1]))
+        + first[..., 0] * second[..., 0]
+    )
+
+
+def apply(matrix: Matrices, vector: Vectors) -> Vectors:
+    """Matrix times vector, entry by entry."""
+    return jnp.stack([dot(matrix[..., i, :], vector) for i in range(matrix.shape[-2])], axis=-1)
+
+
+def apply_transposed(matrix: Matrices, vector: Vectors) -> Vectors:
+    """Transposed matrix times vector, entry by entry."""
+    return jnp.stack([dot(matrix[..., :, i], vector) for i in range(matrix.shape[-1])], axis=-1)
+
+
+def sandwich(outer_factor: Matrices, inner: Matrices) -> Entries:
+    """Lower entries of outerᵀ · inner · outer for a symmetric inner matrix."""
+    columns = [outer_factor[..., :, i] for i in range(outer_factor.shape[-1])]
+    images = [apply(inner, column) for column in columns]
+    return [[dot(columns[i], images[j]) for j in range(i + 1)] for i in range(len(columns))]

@@ -50,10 +50,10 @@ class KalmanBelief(Belief):
         effective = jnp.full_like(self.log_masses, jnp.inf)
         states, log_masses, health = self.states, self.log_masses, untouched(self.log_masses, effective)
         if shared is not None:
-            states, gains = jax.vmap(_update, (None, 0, 0, None))(kernel, self.secrets, states, shared)
+            states, gains = jax.vmap(update, (None, 0, 0, None))(kernel, self.secrets, states, shared)
             log_masses, log_evidence, depleted = absorb(log_masses, floored(gains))
             health = Health(log_evidence, floored(gains), effective, depleted)
-        moved = jax.vmap(_move, (None, 0, 0, None))(system, self.secrets, states, external)
+        moved = jax.vmap(move, (None, 0, 0, None))(system, self.secrets, states, external)
         return type(self)(self.secrets, log_masses, moved), health
 
 
@@ -63,7 +63,7 @@ def _predict(kernel: Kernel, secret: Secret, law: Gaussian) -> Gaussian:
     return Gaussian(line.mean, _joined(line.slope, line.scale))
 
 
-def _update(kernel: Kernel, secret: Secret, law: Gaussian, shared: Shared) -> tuple[Gaussian, Scalar]:
+def update(kernel: Kernel, secret: Secret, law: Gaussian, shared: Shared) -> tuple[Gaussian, Scalar]:
     """The law of the state given the release, and the log density of the release.
 
     With z the posterior mean of the noise, (y − μ)ᵀ S⁻¹ (y − μ) = |R^{−1/2}(y − μ − A z)|² + |z|²: a sum of
@@ -78,7 +78,7 @@ def _update(kernel: Kernel, secret: Secret, law: Gaussian, shared: Shared) -> tu
     return Gaussian(law.sample(centre), law.scale @ linalg.invert_lower(root).T), log_density
 
 
-def _move(system: System, secret: Secret, law: Gaussian, external: External) -> Gaussian:
+def move(system: System, secret: Secret, law: Gaussian, external: External) -> Gaussian:
     """The law of the next state, the transition linearised at the mean."""
     after = system.transition(secret, law.mean, external)
     jacobian = jax.jacfwd(lambda state: system.transition(secret, state, external).mean)(law.mean)

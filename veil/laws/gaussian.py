@@ -33,7 +33,7 @@ class Gaussian(Law):
 
     def sample(self, noise: Noise) -> Vector:
         """Mean + scale @ noise."""
-        return self.mean + self.scale @ noise
+        return self.mean + linalg.apply(self.scale, noise)
 
     def recover(self, value: Vector) -> Noise:
         """The noise that `sample` would turn into `value`; needs a law that is not degenerate."""

@@ -1,0 +1,169 @@
+"""How particles are aimed: not at all, at the next release, or at all releases to come."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from veil import linalg
+from veil.attacks.potential import Potential, aim, flat
+from veil.attacks.surrogate import Smoothed
+from veil.beliefs.kalman import move, update
+from veil.kernel import Kernel
+from veil.laws import Gaussian
+from veil.policies.base import Policy
+from veil.systems.base import System
+from veil.types import Secret, State
+
+
+class Public(eqx.Module):
+    """One step of a transcript, or all of them (batched [T]); where not `active`, y is not to be used."""
+
+    time: Int[Array, "*T"]
+    external: Float[Array, "*T E"]
+    shared: Float[Array, "*T Y"]
+    features: Float[Array, "*T F"]
+    active: Bool[Array, "*T"]
+
+    def kernel(self, policy: Policy) -> Kernel:
+        """The kernel that this step's release was drawn from."""
+        return policy.kernel(self.features, self.external, self.time)
+
+
+class Guide(eqx.Module):
+    """Gives each particle the potential that it is drawn with."""
+
+    @abc.abstractmethod
+    def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> Potential | None:
+        """What can be computed before the particles start, batched [T]."""
+
+    @abc.abstractmethod
+    def potential(
+        self, plan: Potential | None, kernel: Kernel, secret: Secret, origin: Gaussian, step: Public
+    ) -> Potential:
+        """The potential of one particle at one step; `plan` is that of this step."""
+
+
+class Unguided(Guide):
+    """The bootstrap filter: particles go where chance sends them."""
+
+    def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> None:
+        """Nothing."""
+
+    def potential(
+        self, plan: Potential | None, kernel: Kernel, secret: Secret, origin: Gaussian, step: Public
+    ) -> Potential:
+        """Flat."""
+        del plan, kernel, secret, step
+        return flat(origin.mean)
+
+
+class Local(Guide):
+    """Each particle is aimed at the next release, with the kernel linearised where the particle is."""
+
+    def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> None:
+        """Nothing."""
+
+    def potential(
+        self, plan: Potential | None, kernel: Kernel, secret: Secret, origin: Gaussian, step: Public
+    ) -> Potential:
+        """That of the release alone."""
+        del plan
+        return release_potential(kernel, secret, origin.mean, step)
+
+
+class Twisted(Guide):
+    """Particles are aimed at all releases to come, by a backward pass along a reference path.
+
+    The path is the one of an extended Kalman filter; each refinement replaces it by the smoothed path that
+    the potentials of the last pass give.
+    """
+
+    refinements: int = eqx.field(default=1, static=True)
+
+    def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> Potential:
+        """One potential per step."""
+        path = filtered_path(system, policy, secret, public)
+        plan = backward(system, policy, secret, public, path)
+        for _ in range(self.refinements):
+            plan = backward(system, policy, secret, public, smoothed_path(system, secret, public, plan))
+        return plan
+
+    def potential(
+        self, plan: Potential | None, kernel: Kernel, secret: Secret, origin: Gaussian, step: Public
+    ) -> Potential:
+        """That of the plan, the same for all particles."""
+        del kernel, secret, origin, step
+        assert plan is not None
+        return plan
+
+
+def release_potential(kernel: Kernel, secret: Secret, state: State, step: Public) -> Potential:
+    """The likelihood of y_t around a state, the kernel linearised there; flat where there is no release."""
+    smooth = Smoothed(kernel)
+    law = smooth(secret, state)
+    jacobian = jax.jacfwd(lambda at: smooth(secret, at).mean)(state)
+    whitener = linalg.invert_lower(law.scale)
+    slope = jnp.where(step.active, whitener @ jacobian, 0.0)
+    miss = jnp.where(step.active, whitener @ (step.shared - law.mean), 0.0)
+    return Potential(state, slope.T @ slope, slope.T @ miss)
+
+
+def filtered_path(system: System, policy: Policy, secret: Secret, public: Public) -> Float[Array, "T N"]:
+    """Means of an extended Kalman filter after each release."""
+
+    def step(law: Gaussian, now: Public) -> tuple[Gaussian, State]:
+        after, _ = update(Smoothed(now.kernel(policy)), secret, law, now.shared)
+        kept = jax.tree.map(lambda new, old: jnp.where(now.active, new, old), after, law)
+        return move(system, secret, kept, now.external), kept.mean
+
+    return jax.lax.scan(step, system.initial(secret), public)[1]
+
+
+def smoothed_path(system: System, secret: Secret, public: Public, plan: Potential) -> Float[Array, "T N"]:
+    """Roll forward through the means of the aimed laws."""
+
+    def step(origin: Gaussian, now: tuple[Potential, Public]) -> tuple[Gaussian, State]:
+        potential, public = now
+        state = origin.sample(aim(potential, origin).mean)
+        return system.transition(secret, state, public.external), state
+
+    return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
+
+
+def backward(
+    system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
+) -> Potential:
+    """ψ_t(x) ≈ p(y_t..y_T | x_t = x, θ) for all t, everything linearised along `path`."""
+
+    def step(later: Potential, now: tuple[Public, State]) -> tuple[Potential, Potential]:
+        public, state = now
+        before = _through_transition(system, secret, state, public, later)
+        own = release_potential(public.kernel(policy), secret, state, public)
+        potential = Potential(state, own.precision + before.precision, own.pull + before.pull)
+        return potential, potential
+
+    return jax.lax.scan(step, flat(path[-1]), (public, path), reverse=True)[1]
+
+
+def _through_transition(
+    system: System, secret: Secret, state: State, public: Public, later: Potential
+) -> Potential:
+    """∫ p(x' | x) ψ'(x') dx' as a function of x near `state`.
+
+    With P = I + LᵀΛ'L, (I + Λ'LLᵀ)⁻¹ v = v − Λ'L P⁻¹ Lᵀ v: no inverse of Λ', which may be zero.
+    """
+    law = system.transition(secret, state, public.external)
+    slope = jax.jacfwd(lambda at: system.transition(secret, at, public.external).mean)(state)
+    spread = later.precision @ law.scale
+    inner = law.scale.T @ spread
+    root = linalg.cholesky(jnp.eye(inner.shape[0], dtype=inner.dtype) + 0.5 * (inner + inner.T))
+    whitened = linalg.invert_lower(root) @ law.scale.T  # P^{−1/2} Lᵀ
+    shed = spread @ linalg.invert_lower(root).T  # Λ' L P^{−T/2}
+    precision = later.precision - shed @ shed.T
+    pull = later.pull - later.precision @ (law.mean - later.centre)
+    pull = pull - shed @ (whitened @ pull)
+    precision = slope.T @ precision @ slope
+    return Potential(state, 0.5 * (precision + precision.T), slope.T @ pull)

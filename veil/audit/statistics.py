@@ -1,0 +1,97 @@
+"""Means over episodes with their errors, and what accuracy and information say about each other."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, stats
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over episodes, each secret weighted by its prior, and its standard error."""
+
+    value: float
+    error: float
+
+    def low(self, errors: float = 3.0) -> float:
+        """`errors` standard errors below."""
+        return self.value - errors * self.error
+
+    def high(self, errors: float = 3.0) -> float:
+        """`errors` standard errors above."""
+        return self.value + errors * self.error
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of episodes with its 95 % Clopper-Pearson interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def stratified_mean(values: np.ndarray, index: np.ndarray, prior: np.ndarray) -> Mean:
+    """Mean over the secrets by the prior and over the episodes of each.
+
+    Episodes are played in equal numbers per secret, so a rare secret is not left to chance. A secret with
+    one episode only has an unknown error, which is infinite here.
+    """
+    groups = [values[index == k] for k in range(len(prior))]
+    present = [k for k, group in enumerate(groups) if len(group) and prior[k] > 0]
+    if not present or not np.all(np.isfinite(values)):
+        return Mean(math.nan, math.inf)
+    weights = prior[present] / prior[present].sum()
+    means = np.array([groups[k].mean() for k in present])
+    squares = [
+        np.var(groups[k], ddof=1) / len(groups[k]) if len(groups[k]) > 1 else math.inf for k in present
+    ]
+    return Mean(float(weights @ means), float(np.sqrt(weights**2 @ np.array(squares))))
+
+
+def clopper_pearson(hits: int, count: int, confidence: float = 0.95) -> Rate:
+    """A share and its exact two-sided interval."""
+    result = stats.binomtest(hits, count)
+    interval = result.proportion_ci(confidence, method="exact")
+    return Rate(float(result.statistic), float(interval.low), float(interval.high))
+
+
+def stratified_rate(hits: np.ndarray, index: np.ndarray, prior: np.ndarray) -> Rate:
+    """Share of hits under the prior. Exact for equal masses; else a union bound over the secrets."""
+    if np.ptp(prior) < 1e-12:
+        return clopper_pearson(int(hits.sum()), len(hits))
+    level = 1.0 - 0.05 / len(prior)
+    rates = [
+        clopper_pearson(int(hits[index == k].sum()), int((index == k).sum()), level)
+        for k in range(len(prior))
+    ]
+    return Rate(*(float(prior @ [getattr(rate, end) for rate in rates]) for end in ("value", "low", "high")))
+
+
+def binary_divergence(first: float, second: float) -> float:
+    """KL between two coins in nats."""
+    terms = ((first, second), (1.0 - first, 1.0 - second))
+    return sum(p * math.log(p / q) if p > 0 else 0.0 for p, q in terms if p > 0 and q > 0)
+
+
+def information_from_accuracy(accuracy: float, chance: float) -> float:
+    """The least mutual information, in nats, with which a guess can be right this often.
+
+    Data processing: I ≥ d(accuracy ‖ chance), the binary divergence; for a uniform prior this is Fano's
+    inequality.
+    """
+    return binary_divergence(accuracy, chance) if accuracy > chance else 0.0
+
+
+def accuracy_from_information(nats: float, chance: float) -> float:
+    """The highest accuracy that this much information allows: the inverse of the above."""
+    if nats >= -math.log(chance):
+        return 1.0
+    gap = lambda accuracy: binary_divergence(accuracy, chance) - nats  # noqa: E731
+    return chance if nats <= 0 else float(optimize.brentq(gap, chance, 1.0 - 1e-12))
+
+
+def several(tests: int, errors: float = 3.0) -> float:
+    """Standard errors to subtract so that the best of several lower bounds is as safe as one (Bonferroni)."""
+    return float(stats.norm.isf(stats.norm.sf(errors) / max(tests, 1)))
