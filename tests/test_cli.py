@@ -82,7 +82,7 @@ def test_mistakes_are_answered_with_what_to_do(arguments, hint):
 
 def test_systems_are_listed_with_fields_units_and_secrets():
     shown = veil("systems").stdout
-    for word in ("platoon", "gain", "speed [m/s]", "spacing [m]", "(0.4, 0.5)", "1.386 nats"):
+    for word in ("platoon", "idm_platoon", "gain", "speed [m/s]", "spacing [m]", "(0.4, 0.5)", "1.386 nats"):
         assert word in shown
     assert "ready to use" in veil("systems", "platoon").stdout
 

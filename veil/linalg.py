@@ -173,7 +173,7 @@ def triangular_root(rows: Float[Array, "d n"], weights: Float[Array, " n"]) -> M
 
 
 def dot(first: Vectors, second: Vectors) -> Scalars:
-    """Inner product, summed entry by entry: under `vmap` a matrix product of size two is many times slower."""
+    """Inner product, entry by entry: under `vmap` a matrix product of size two is many times slower."""
     return (
         sum(first[..., i] * second[..., i] for i in range(1, first.shape[-1]))
         + first[..., 0] * second[..., 0]

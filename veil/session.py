@@ -17,7 +17,7 @@ from veil.laws import Law
 from veil.policies.base import Policy, Time
 from veil.policies.private import Memory, PrivatePolicy
 from veil.systems.base import System
-from veil.types import External, Features, Key, Secret, Shared, State
+from veil.types import External, Features, Key, Secret, Shared, State, Vector
 
 Seed = Integer[Array, ""]
 
@@ -144,7 +144,7 @@ def proceed(
     return Situation(situation.secret, situation.believed, state, external, situation.time + 1, memory)
 
 
-def seen(policy: Policy | PrivatePolicy, state: State) -> State:
+def seen(policy: Policy | PrivatePolicy, state: State) -> Vector:
     """The part of the state that the owner's model knows."""
     return state[: len(policy.system.state_fields)]
 

@@ -42,6 +42,18 @@ class Estimate(eqx.Module):
     swarm: Swarm  # after the last release
 
 
+class Dice(eqx.Module):
+    """The random numbers of one step, or of all (batched [T]).
+
+    Thrown before the run: inside the loop the compiler would throw them again for every secret.
+    """
+
+    comb: Float[Array, "*T"]
+    noise: Float[Array, "*T M N"]
+    defence: Float[Array, "*T M"]
+    free: Float[Array, "*T N"]
+
+
 class Pin(eqx.Module):
     """The path that particle 0 keeps, batched [T]."""
 
@@ -84,12 +96,13 @@ class Filter(eqx.Module):
             key: the adversary's randomness; the same for all secrets (common random numbers).
         """
 
-        def step(before: Swarm, now: tuple[Public, Potential | None, Pin | None, Key]):
+        def step(before: Swarm, now: tuple[Public, Potential | None, Pin | None, Dice]):
             swarm = self._step(secret, before, *now)
             return swarm, effective_sample_size(swarm.log_weights)
 
-        keys = jr.split(key, public.time.shape[0])
-        last, effective = jax.lax.scan(step, self._start(secret), (public, plan, pin, keys))
+        start = self._start(secret)
+        dice = throw(public.time.shape[0], start, key=key)
+        last, effective = jax.lax.scan(step, start, (public, plan, pin, dice))
         return Estimate(logsumexp(last.log_weights), jnp.min(effective) / self.particles, last)
 
     def _start(self, secret: Secret) -> Swarm:
@@ -105,11 +118,10 @@ class Filter(eqx.Module):
         public: Public,
         plan: Potential | None,
         pin: Pin | None,
-        key: Key,
+        dice: Dice,
     ) -> Swarm:
         """Keep the promising, draw each where it is aimed at, weigh, and look where it comes from next."""
         kernel = public.kernel(self.policy)
-        comb_key, draw_key = jr.split(key)
 
         def aimed(origin: Gaussian) -> Aimed:
             return aim(self.guide.potential(plan, kernel, secret, origin, public), origin)
@@ -119,12 +131,24 @@ class Filter(eqx.Module):
             return jnp.where(public.active, gain, 0.0)
 
         outlook = jax.vmap(aimed)(before.origins).log_mass
-        uniform = jr.uniform(comb_key, (), outlook.dtype)
-        kept = _refresh(before, outlook, uniform, None if pin is None else pin.on)
-        states, corrections = _propose(kept.origins, jax.vmap(aimed)(kept.origins), pin, draw_key)
+        kept = _refresh(before, outlook, dice.comb, None if pin is None else pin.on)
+        states, corrections = _propose(kept.origins, jax.vmap(aimed)(kept.origins), pin, dice)
         log_weights = kept.log_weights + jax.vmap(weigh)(states, corrections)
         origins = jax.vmap(self.system.transition, (None, 0, None))(secret, states, public.external)
         return Swarm(states, origins, log_weights)
+
+
+def throw(steps: int, swarm: Swarm, *, key: Key) -> Dice:
+    """All random numbers of a run."""
+    comb_key, noise_key, defence_key, free_key = jr.split(key, 4)
+    (count, size), dtype = swarm.states.shape, swarm.states.dtype
+    dice = Dice(
+        jr.uniform(comb_key, (steps,), dtype),
+        jr.normal(noise_key, (steps, count, size), dtype),
+        jr.uniform(defence_key, (steps, count), dtype),
+        jr.normal(free_key, (steps, size), dtype),
+    )
+    return jax.lax.optimization_barrier(dice)
 
 
 def _refresh(
@@ -153,15 +177,11 @@ def _refresh(
 
 
 def _propose(
-    origins: Gaussian, aimed: Aimed, pin: Pin | None, key: Key
+    origins: Gaussian, aimed: Aimed, pin: Pin | None, dice: Dice
 ) -> tuple[Float[Array, "M N"], Float[Array, " M"]]:
     """New states and log(origin density / proposal density), particle 0 where it is pinned."""
-    noise_key, defence_key, free_key = jr.split(key, 3)
-    shape, dtype = origins.mean.shape, origins.mean.dtype
-    noise = jr.normal(noise_key, shape, dtype)
-    z = jax.vmap(draw)(aimed, noise, jr.uniform(defence_key, shape[:1], dtype))
+    z = jax.vmap(draw)(aimed, dice.noise, dice.defence)
     if pin is not None:
         origin = jax.tree.map(lambda leaf: leaf[0], origins)
-        true = recover(origin, pin.state, jr.normal(free_key, shape[1:], dtype))
-        z = z.at[0].set(jnp.where(pin.on, true, z[0]))
+        z = z.at[0].set(jnp.where(pin.on, recover(origin, pin.state, dice.free), z[0]))
     return jax.vmap(Gaussian.sample)(origins, z), jax.vmap(log_correction)(aimed, z)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import stats
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,11 @@ def accuracy_from_information(nats: float, chance: float) -> float:
     """The highest accuracy that this much information allows: the inverse of the above."""
     if nats >= -math.log(chance):
         return 1.0
-    gap = lambda accuracy: binary_divergence(accuracy, chance) - nats  # noqa: E731
-    return chance if nats <= 0 else float(optimize.brentq(gap, chance, 1.0 - 1e-12))
+    low, high = chance, 1.0
+    for _ in range(60):  # bisection: the divergence rises with the accuracy
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if binary_divergence(middle, chance) < nats else (low, middle)
+    return high if nats > 0 else chance
 
 
 def several(tests: int, errors: float = 3.0) -> float:

@@ -7,6 +7,7 @@ from veil.beliefs.particles import ParticleBelief, Scheme
 from veil.beliefs.pooled import PooledBelief
 from veil.beliefs.prior import PriorBelief
 from veil.beliefs.proposals import Bootstrap, Guided, Proposal
+from veil.beliefs.trackers import KalmanTracker, ParticleTracker, Tracker
 
 __all__ = [
     "Belief",
@@ -14,10 +15,13 @@ __all__ = [
     "Guided",
     "Health",
     "KalmanBelief",
+    "KalmanTracker",
     "ObservedBelief",
     "ParticleBelief",
+    "ParticleTracker",
     "PooledBelief",
     "PriorBelief",
     "Proposal",
     "Scheme",
+    "Tracker",
 ]

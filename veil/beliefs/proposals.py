@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from veil import linalg
 from veil.kernel import Kernel
-from veil.laws import Gaussian, Law, Mixture
+from veil.laws import Gaussian, Held, Law, Mixture
 from veil.types import Noise, Scalar, Secret, Shared, State
 
 
@@ -101,11 +101,19 @@ def condition(line: Line, shared: Shared) -> tuple[Noise, Float[Array, "N N"]]:
 
 
 def as_gaussian(law: Law) -> Gaussian:
-    """The law itself if Gaussian, the Gaussian with its moments if a mixture; others are refused."""
+    """The law itself if Gaussian, the Gaussian with its moments if a mixture; others are refused.
+
+    A held value stands for itself with unit covariance: it has no slope in the state and is as likely under
+    one secret as under another, so it changes no posterior.
+    """
     if isinstance(law, Gaussian):
         return law
     if isinstance(law, Mixture):
         return law.moments()
+    if isinstance(law, Held):
+        inner = as_gaussian(law.inner)
+        unit = jnp.eye(inner.mean.shape[-1], dtype=inner.mean.dtype)
+        return Gaussian(jnp.where(law.fresh, inner.mean, law.value), jnp.where(law.fresh, inner.scale, unit))
     raise TypeError(
         f"Linearising needs a release law with a mean and a covariance, not a {type(law).__name__}. "
         "Track finite laws with a bootstrap ParticleBelief and noise-free sharing with ObservedBelief."

@@ -5,8 +5,11 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from veil.cli.audit import Audit
 from veil.cli.demo import Demo
 from veil.cli.systems import Systems
+
+SHORT = "Measure how many nats about the secret a sharing policy leaks, and give a verdict."
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -26,12 +29,14 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def parse(arguments: list[str]) -> Demo | Systems:
+def parse(arguments: list[str]) -> Audit | Demo | Systems:
     """The command that the arguments describe; help and mistakes end the program here."""
     import tyro
 
     command = (
-        Annotated[Demo, tyro.conf.subcommand("demo")] | Annotated[Systems, tyro.conf.subcommand("systems")]
+        Annotated[Audit, tyro.conf.subcommand("audit", description=SHORT)]
+        | Annotated[Demo, tyro.conf.subcommand("demo")]
+        | Annotated[Systems, tyro.conf.subcommand("systems")]
     )
     return tyro.cli(
         command,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 NAMES = {
     "platoon": "a leader, an automated vehicle, and a human driver whose style is the secret",
     "coloured_platoon": "the same with a driver who errs for seconds, not for one step",
+    "idm_platoon": "the same with a driver who follows the Intelligent Driver Model",
     "gain": "a scalar linear loop with a secret gain, where every answer is known exactly",
 }
 
@@ -21,7 +22,7 @@ class Systems:
     """List the systems with a secret, or examine one of them."""
 
     name: Annotated[str, tyro.conf.Positional] = ""
-    """System to examine: platoon, coloured_platoon or gain; all are listed if left out"""
+    """System to examine: platoon, coloured_platoon, idm_platoon or gain; all are listed if left out"""
 
     def run(self) -> None:
         """Print the list or the examination."""
@@ -42,9 +43,10 @@ class Systems:
 
 def build(name: str) -> "System":
     """A system with its defaults."""
-    from veil.systems import ColouredPlatoon, Gain, Platoon
+    from veil.systems import ColouredPlatoon, Gain, IdmPlatoon, Platoon
 
-    return {"platoon": Platoon, "coloured_platoon": ColouredPlatoon, "gain": Gain}[name]()
+    platoons = {"platoon": Platoon, "coloured_platoon": ColouredPlatoon, "idm_platoon": IdmPlatoon}
+    return {**platoons, "gain": Gain}[name]()
 
 
 def describe(name: str, system: "System") -> str:

@@ -4,6 +4,7 @@ from veil.systems.base import Field, System
 from veil.systems.check import check_system
 from veil.systems.fuel import fuel_rate
 from veil.systems.gain import Gain
+from veil.systems.idm import IdmPlatoon
 from veil.systems.platoon import ColouredPlatoon, Platoon
 from veil.systems.prior import Prior, finite_prior, quasi_random_prior
 from veil.systems.report import SystemReport
@@ -15,6 +16,7 @@ from veil.systems.traffic import (
     WanderingLeader,
     optimal_velocity,
 )
+from veil.systems.variants import KnownStart, WithInitial, WithNoise, WithPrior
 
 __all__ = [
     "AcceleratingLeader",
@@ -22,13 +24,18 @@ __all__ = [
     "Controller",
     "Field",
     "Gain",
+    "IdmPlatoon",
     "IndependentLeader",
+    "KnownStart",
     "Leader",
     "Platoon",
     "Prior",
     "System",
     "SystemReport",
     "WanderingLeader",
+    "WithInitial",
+    "WithNoise",
+    "WithPrior",
     "check_system",
     "finite_prior",
     "fuel_rate",

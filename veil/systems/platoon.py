@@ -35,7 +35,7 @@ _EXTERNAL = (
     Field("automated_speed", "m/s", -1.0, 60.0),
     Field("automated_spacing", "m", -50.0, 500.0),
 )
-_SHARED = (Field("speed", "m/s"), Field("spacing", "m"))
+_SHARED = (Field("speed", "m/s", 0.0, 60.0), Field("spacing", "m", 0.0, 500.0))
 
 
 class Platoon(System):

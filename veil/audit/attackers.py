@@ -1,0 +1,152 @@
+"""Who attacks: those the threat model grants, those who know more, and those who are wrong."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Int
+
+from veil.attacks import Attack, Evidence, LeastSquares, PriorAttack
+from veil.attacks.bayes import Bayes
+from veil.attacks.guides import Unguided
+from veil.attacks.kalman import KalmanBank, Observer, Translated
+from veil.audit.forecast import Forecast, calibration, lower_bound
+from veil.audit.result import AttackResult
+from veil.audit.rungs import believes_data
+from veil.audit.statistics import stratified_mean, stratified_rate
+from veil.laws import Point
+from veil.policies import Policy, PrivatePolicy
+from veil.rollout import Record
+from veil.systems import ColouredPlatoon, IdmPlatoon, KnownStart, Platoon, System, WithInitial, WithNoise
+from veil.types import Key
+
+BOOTSTRAP = 324  # particles per secret of the filter shown for comparison
+FEW = 256  # episodes for what is slow
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """An attack with its name and role, made for one episode; only an assisted one looks at the record."""
+
+    name: str
+    role: str
+    make: Callable[[Record], Attack]
+    episodes: int = 1 << 30
+    note: str = ""
+    key: str = ""  # tells stored results of the same name apart
+
+
+def attackers(
+    system: System, policy: Policy | PrivatePolicy, kind: object, *, assisted: bool
+) -> tuple[Attacker, ...]:
+    """All but the learned one.
+
+    Args:
+        system: the model.
+        policy: the one in force.
+        kind: the type of its release laws, see `release_kind`; None for a policy with private memory.
+        assisted: whether to include those who know more.
+    """
+    fixed = [
+        Attacker("prior", "attack", lambda _: PriorAttack(system.prior)),
+        Attacker("least squares", "attack", lambda _: LeastSquares(system)),
+        Attacker("takes data for true", "mismatched", lambda _: KalmanBank(system, believes_data(system))),
+    ]
+    if isinstance(policy, PrivatePolicy):
+        return tuple(fixed)
+    if isinstance(kind, Point):
+        exact = Attacker("exact observer", "attack", lambda _: Observer(system, policy))
+        return (exact, *fixed)
+    bank = Attacker("Kalman bank", "attack", lambda _: KalmanBank(system, policy))
+    bootstrap = Attacker(
+        "bootstrap filter",
+        "attack",
+        lambda _: Bayes(system, policy, Unguided(), BOOTSTRAP),
+        FEW,
+        f"{BOOTSTRAP} particles per secret",
+    )
+    found = [bank, *fixed, bootstrap, *_mismatched(system, policy)]
+    if assisted:
+        known = lambda record: KalmanBank(KnownStart(system, record.states[0]), policy)  # noqa: E731
+        found.append(Attacker("knows the first state", "assisted", known))
+    return tuple(found)
+
+
+def _mismatched(system: System, policy: Policy) -> list[Attacker]:
+    """Kalman banks with a wrong model."""
+
+    def bank(name: str, model: System) -> Attacker:
+        seen = Translated(policy, model, policy.system.prior.secrets)
+        return Attacker(name, "mismatched", lambda _: KalmanBank(model, seen))
+
+    found = [
+        bank("thinks noise is double", WithNoise(system, 2.0)),
+        bank("thinks start is wider", WithInitial(system, spread=2.0)),
+    ]
+    if isinstance(system, Platoon) and len(system.prior.secrets) == 4:
+        found.append(bank("thinks noise is coloured", ColouredPlatoon(system)))
+        found.append(bank("thinks drivers are IDM", IdmPlatoon(system)))
+    return found
+
+
+@eqx.filter_jit
+def attack_batch(
+    make: Callable[[Record], Attack], records: Record, numbers: Int[Array, " B"], key: Key
+) -> Evidence:
+    """Read these transcripts."""
+
+    def one(record: Record, number: Int[Array, ""]) -> Evidence:
+        return make(record)(record.public, key=jr.fold_in(key, number))
+
+    return jax.lax.map(lambda both: one(*both), (records, numbers), batch_size=16)
+
+
+def judged(attacker: Attacker, forecast: Forecast, seconds: float, note: str | None = None) -> AttackResult:
+    """The numbers of one attacker."""
+    index, prior = forecast.index, forecast.prior
+    return AttackResult(
+        attacker.name,
+        attacker.role,
+        stratified_rate(forecast.hits(), index, prior),
+        lower_bound(forecast),
+        stratified_mean(forecast.scores(), index, prior),
+        calibration(forecast),
+        len(index),
+        seconds,
+        attacker.note if note is None else note,
+    )
+
+
+def several_episodes(forecast: Forecast, together: int = 4) -> Forecast:
+    """What transcripts of the same secret tell together: their likelihoods multiply."""
+    rows: list[np.ndarray] = []
+    index: list[int] = []
+    for secret in range(len(forecast.prior)):
+        own = forecast.log_likelihood[forecast.index == secret]
+        sets = len(own) // together
+        rows.extend(own[: sets * together].reshape(sets, together, -1).sum(axis=1))
+        index.extend([secret] * sets)
+    # Interleaved, so that both halves of a repair see every secret.
+    order = np.argsort(
+        np.concatenate([np.arange(index.count(k)) for k in range(len(forecast.prior))]), kind="stable"
+    )
+    return Forecast(np.asarray(rows)[order], np.asarray(index)[order], forecast.log_prior)
+
+
+def array(values: object) -> Array:
+    """Numbers of episodes for a compiled program."""
+    return jnp.asarray(values, jnp.int32)
+
+
+def longer(system: System, policy: Policy) -> Attacker:
+    """Who sees runs of twice the length."""
+    return Attacker("twice the horizon", "assisted", lambda _: KalmanBank(system, policy))
+
+
+def never(record: Record) -> Attack:
+    """For attackers whose forecasts come from elsewhere."""
+    raise NotImplementedError("This attacker's forecasts are made by the audit itself.")

@@ -1,0 +1,188 @@
+"""The audit: play, replay, measure from both sides, attack, judge."""
+
+import jax
+import numpy as np
+
+from veil.audit import elsewhere, reading
+from veil.audit.attackers import Attacker, attackers, judged, longer, never, several_episodes
+from veil.audit.context import Context
+from veil.audit.episodes import LONGER, Progress, chosen, doubled, in_batches, looks, replay_batch
+from veil.audit.forecast import calibration
+from veil.audit.gate import Measured, judge
+from veil.audit.measure import Scored, failed_share, per_component, per_secret, refused
+from veil.audit.options import Options
+from veil.audit.result import AttackResult, Audit, Quantity
+from veil.audit.rungs import CoupledRung, Rung
+from veil.audit.sandwich import Sides
+from veil.audit.store import Store
+from veil.audit.two_sides import BLOCK, choose, measure, over_time
+from veil.audit.utility import table
+from veil.audit.worlds import faithful
+from veil.policies import Policy, PrivatePolicy, Truth
+from veil.rollout import Record
+from veil.systems.base import System
+
+REFUSALS = ("replay_mismatch", "not_enough_particles", "filter_inconsistent")
+
+
+def audit(
+    system: System,
+    policy: Policy | PrivatePolicy,
+    options: Options | None = None,
+    *,
+    progress: Progress = lambda stage, done, total: None,
+    store: Store | None = None,
+) -> Audit:
+    """Measure what a policy tells about the secret of a system, and judge whether that can be believed.
+
+    Everything runs in double precision, whatever the precision of what is given.
+
+    Args:
+        system: the model, which is also the world that is audited.
+        policy: any policy.
+        options: the extent of the audit.
+        progress: told the stage, how many episodes are done, and of how many.
+        store: keeps finished stages, so that an interrupted audit can go on.
+    """
+    with jax.enable_x64(True):
+        given = doubled(system), doubled(policy)
+        return _run(Context(*given, options or Options(), progress, store or Store()))
+
+
+def _run(context: Context) -> Audit:
+    """All stages in turn."""
+    count = len(context.log_prior)
+    episodes = count * max(2, -(-context.options.episodes // count))
+    world = faithful(context.system)
+    records = context.play(context.policy, world, np.arange(episodes), "playing")
+    mismatch = _replay(context, records)
+    rung = choose(context)
+    sides, scored = measure(context, rung, records)
+    records = chosen(records, np.arange(len(scored.forecast.index)))
+    attacks = _attacks(context, rung, scored, records)
+    found = _measured(rung, sides, scored, attacks, mismatch)
+    chance = float(np.exp(context.log_prior).max())
+    verdict = judge(found, chance)
+    index, followed = np.asarray(records.index), _follow(context, records)
+    curves = followed and reading.curves(followed["log_masses"], index, context.log_prior)
+    components = per_component(sides, scored, context.system) if sides is not None and context.apart else ()
+    return Audit(
+        system=type(context.system).__name__,
+        policy=type(context.policy).__name__,
+        horizon=context.options.steps,
+        episodes=len(index),
+        particles=0 if rung is None else rung.particles,
+        method="no method applies" if rung is None else rung.name,
+        verdict=verdict,
+        leakage=refused(scored.leakage) if verdict.name in REFUSALS else scored.leakage,
+        chance=chance,
+        times=over_time(context, rung, records, scored),
+        secrets=per_secret(scored, _names(context.system)),
+        components=components,
+        curves=curves or None,
+        attacks=attacks,
+        realised=scored.forecast.scores(),
+        posteriors=np.exp(scored.forecast.log_posterior()),
+        index=index,
+        utility=_use(context, records, followed),
+        worlds=elsewhere.worlds(context) if context.options.worlds else (),
+        seeds={"seed": context.options.seed},
+        seconds=context.seconds,
+    )
+
+
+def _names(system: System) -> list[str]:
+    rows = np.asarray(system.prior.secrets)
+    return ["(" + ", ".join(f"{value:g}" for value in row) + ")" for row in rows]
+
+
+def _measured(
+    rung: Rung | None,
+    sides: Sides | None,
+    scored: Scored,
+    attacks: tuple[AttackResult, ...],
+    mismatch: int,
+) -> Measured:
+    """What the gate looks at."""
+    return Measured(
+        leakage=scored.leakage,
+        bad=0.0 if rung is None else float(scored.bad.mean()),
+        calibration=calibration(scored.forecast),
+        ranks=None if sides is None or rung is None or rung.particles == 0 else np.asarray(sides.rank),
+        attacks=attacks,
+        mismatch=mismatch,
+        failed=0.0 if sides is None else failed_share(sides),
+        applicable=rung is not None,
+    )
+
+
+def _replay(context: Context, records: Record) -> int:
+    """How many transcripts cannot be replayed bit for bit."""
+    policy = context.policy
+    if isinstance(policy, PrivatePolicy) or not looks(policy):
+        return 0
+
+    def run(rows: np.ndarray) -> jax.Array:
+        return replay_batch(policy, chosen(records, rows).public)
+
+    rows = np.arange(len(records.index))
+    return int(np.sum(in_batches("replaying", run, rows, context.progress)))
+
+
+def _attacks(
+    context: Context, rung: Rung | None, scored: Scored, records: Record
+) -> tuple[AttackResult, ...]:
+    """Everybody."""
+    found: list[AttackResult] = []
+    bounded = rung is not None and not isinstance(rung, CoupledRung)
+    if bounded:
+        own = Attacker("Bayes", "attack", never, note=f"{rung.name}, three runs")
+        found.append(judged(own, scored.forecast, context.seconds.get("two sides", 0.0)))
+    assisted = context.options.assisted
+    for attacker in attackers(context.system, context.policy, context.kind, assisted=assisted):
+        found.append(context.attack(attacker, records))
+    if bounded and assisted:
+        several = Attacker("four runs of one secret", "assisted", never)
+        found.append(judged(several, several_episodes(scored.forecast), 0.0))
+        found.extend(_longer(context, len(records.index)))
+    if context.options.learned:
+        found.append(elsewhere.learned(context, faithful(context.system), records))
+    return tuple(found)
+
+
+def _longer(context: Context, episodes: int) -> list[AttackResult]:
+    """Who sees runs of twice the length."""
+    policy = context.policy
+    if isinstance(policy, PrivatePolicy) or reading.is_exact(context.kind):
+        return []
+    numbers = np.arange(LONGER, LONGER + min(4 * BLOCK, episodes))
+    world, twice = faithful(context.system), 2 * context.options.steps
+    records = context.play(policy, world, numbers, "playing twice as long", twice)
+    return [context.attack(longer(context.system, policy), records)]
+
+
+def _follow(context: Context, records: Record) -> dict[str, np.ndarray] | None:
+    """The Kalman preview over time; None for a policy with private memory."""
+    policy = context.policy
+    if isinstance(policy, PrivatePolicy):
+        return None
+    exact = reading.is_exact(context.kind)
+
+    def run(rows: np.ndarray) -> reading.Followed:
+        return reading.follow_batch(context.system, policy, exact, chosen(records, rows), context.own_key)
+
+    return vars(in_batches("over time", run, np.arange(len(records.index)), context.progress))
+
+
+def _use(context: Context, records: Record, followed: dict[str, np.ndarray] | None) -> tuple[Quantity, ...]:
+    """What the sharing costs and gives, beside sharing true data under the same random numbers."""
+    rows = np.arange(len(records.index))
+    truth = context.play(Truth(context.system), faithful(context.system), rows, "playing true data")
+
+    def used(played: Record) -> dict[str, np.ndarray]:
+        run = lambda part: reading.use_batch(context.system, chosen(played, part))  # noqa: E731
+        return vars(in_batches("measuring use", run, rows, context.progress))
+
+    ours = used(records)
+    tracking = ours["error"] if followed is None else followed["tracking"]
+    return table(context.system, ours, used(truth), tracking, np.asarray(records.index))

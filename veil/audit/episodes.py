@@ -1,0 +1,101 @@
+"""Episodes in batches: played, replayed and read by two threads, always in double precision."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from veil.audit.worlds import World, play
+from veil.policies import Policy, PrivatePolicy
+from veil.rollout import Record, Transcript, replay
+from veil.types import Key
+
+Tree = TypeVar("Tree")
+Progress = Callable[[str, int, int], None]
+BATCH = 64  # episodes per call of a compiled program
+WORKERS = 2
+# Episodes are told apart by their numbers: none is used for two purposes.
+PILOT, TRAINING, LONGER = 1_000_000, 2_000_000, 4_000_000
+
+
+def doubled(tree: Tree) -> Tree:
+    """The same object in double precision; call it where that is enabled."""
+
+    def lift(leaf: object) -> object:
+        number = eqx.is_inexact_array(leaf)
+        return jnp.asarray(leaf, jnp.float64) if number else leaf
+
+    return jax.tree.map(lift, tree)
+
+
+def in_batches(
+    stage: str, run: Callable[[np.ndarray], Tree], numbers: np.ndarray, progress: Progress
+) -> Tree:
+    """`run` over all numbers, BATCH at a time on two threads; the last batch is filled up and cut.
+
+    The first batch runs alone, because it compiles.
+    """
+    parts = [numbers[i : i + BATCH] for i in range(0, len(numbers), BATCH)]
+    filled = [np.resize(part, BATCH) for part in parts]
+    progress(stage, 0, len(numbers))
+
+    def one(part: np.ndarray) -> Tree:
+        with jax.enable_x64(True):
+            return jax.tree.map(np.asarray, run(part))
+
+    done = [one(filled[0])]
+    progress(stage, min(BATCH, len(numbers)), len(numbers))
+    pool = ThreadPoolExecutor(WORKERS)
+    try:
+        for made in pool.map(one, filled[1:]):
+            done.append(made)
+            progress(stage, min(BATCH * len(done), len(numbers)), len(numbers))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)  # Ctrl-C ends here
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(numbers)], *done)
+
+
+@eqx.filter_jit
+def play_batch(
+    world: World, policy: Policy | PrivatePolicy, steps: int, numbers: Int[Array, " B"], key: Key
+) -> Record:
+    """Play these episodes. One by one where a replay must find the same bits."""
+
+    def one(number: Int[Array, ""]) -> Record:
+        return play(world, policy, steps, number=number, key=key)
+
+    return jax.lax.map(one, numbers) if looks(policy) else jax.vmap(one)(numbers)
+
+
+@eqx.filter_jit
+def replay_batch(policy: Policy, public: Transcript) -> Bool[Array, " B"]:
+    """Which of these transcripts have other features than a replay gives, in any bit."""
+
+    def one(transcript: Transcript) -> Bool[Array, ""]:
+        return jnp.any(replay(policy, transcript) != transcript.features)
+
+    return jax.lax.map(one, public)
+
+
+def looks(policy: Policy | PrivatePolicy) -> bool:
+    """Whether a policy has features to replay."""
+    if isinstance(policy, PrivatePolicy):
+        return False
+    shape = eqx.filter_eval_shape(lambda: policy.features(policy.start(key=jr.key(0))))
+    return shape.shape[0] > 0
+
+
+def private_key(key: Key, number: Int[Array, ""]) -> Key:
+    """The private randomness of an episode, as `veil.audit.worlds.play` gives it to the rollout."""
+    return jr.split(jr.fold_in(key, number))[1]
+
+
+def chosen(records: Record, rows: np.ndarray) -> Record:
+    """Some of the episodes."""
+    return jax.tree.map(lambda leaf: leaf[rows], records)

@@ -1,0 +1,159 @@
+"""`veil audit`: how much a sharing policy tells about the secret, as tables, files, pictures and a verdict."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import tyro
+
+from veil.audit.options import Options
+from veil.cli import systems
+from veil.cli.policies import Choice, Mistake, nearest
+
+if TYPE_CHECKING:
+    from veil.audit import result
+    from veil.policies import Policy, PrivatePolicy
+    from veil.systems import System
+
+REFUSED = 3  # exit code where nothing can be certified
+FOLDER = "(default: audit/SYSTEM-POLICY)"
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Measure how many nats about the secret a sharing policy leaks, and give a verdict.
+
+    Ctrl-C keeps the finished stages; the same command then goes on. Exit code: 0 if a bound or a leak is
+    certified, 3 if the audit refuses to certify, 2 after a mistake on the command line, 130 after Ctrl-C.
+    """
+
+    system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM]")] = "platoon"
+    """System to audit: platoon, coloured_platoon, idm_platoon or gain"""
+    sharing: Choice = Choice()
+    extent: Options = Options()
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
+    """Folder for the files and the pictures"""
+    explain: bool = False
+    """Print every number that the verdict is based on, and the leakage by secret"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be audited."""
+        try:
+            self.check()
+        except Mistake as mistake:
+            complain(mistake)
+
+    def check(self) -> None:
+        """All that can be checked without building the system."""
+        if self.system not in systems.NAMES:
+            raise Mistake(f"no system '{self.system}'. {nearest(self.system, systems.NAMES)}")
+        self.sharing.check()
+        extent = self.extent
+        if not 0.0 <= extent.interval < math.inf:
+            raise Mistake("--interval is a width in nats; give 0 to use all episodes, or e.g. 0.02.")
+        if not extent.seconds > 0.0:
+            raise Mistake("--seconds is a time; give a positive number, or leave it out for no limit.")
+        if not 0 <= extent.seed < 1 << 32:
+            raise Mistake("--seed must be between 0 and 4294967295.")
+
+    @property
+    def folder(self) -> Path:
+        """Where the files go."""
+        return self.out or Path("audit") / f"{self.system}-{self.sharing.policy}"
+
+    def run(self) -> None:
+        """Audit, print, write; the exit code says whether anything was certified."""
+        try:
+            system, policy = self.build()
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (Mistake, OSError) as mistake:
+            complain(mistake)
+        try:
+            found = self.measure(system, policy)
+        except KeyboardInterrupt:
+            print(
+                f"Stopped. Finished stages are kept in {self.folder / 'parts'}; the same command goes on.",
+                file=sys.stderr,
+            )
+            sys.exit(130)
+        if publish(found, self.folder, explain=self.explain):
+            sys.exit(REFUSED)
+
+    def build(self) -> "tuple[System, Policy | PrivatePolicy]":
+        """The system and the policy; checks what depends on both."""
+        system = systems.build(self.system)
+        least = 2 * len(system.prior.secrets)
+        if self.extent.episodes < least:
+            raise Mistake(f"give at least --episodes {least}, two per secret; 1024 for a narrow interval.")
+        return system, self.sharing.build(system)
+
+    def measure(self, system: "System", policy: "Policy | PrivatePolicy") -> "result.Audit":
+        """The audit itself, with progress on stderr."""
+        import veil
+        from veil.audit import engine
+        from veil.audit.store import Store, fingerprint
+
+        store = Store(self.folder, fingerprint(system, policy, self.extent, veil.__version__))
+        with progress() as report:
+            return engine.audit(system, policy, self.extent, progress=report, store=store)
+
+
+def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
+    """Write the files and pictures, print tables, verdict and paths; whether the verdict is a refusal."""
+    from veil.audit import files, pictures, words
+    from veil.cli import audit_table
+
+    paths = [*files.write(found, folder), *pictures.draw(found, folder)]
+    audit_table.show(found, explain=explain)
+    audit_table.paragraphs(words.summary(found))
+    print("\nWritten to")
+    for path in paths:
+        print(f"  {path}")
+    return words.refused(found)
+
+
+def complain(mistake: Exception) -> NoReturn:
+    """Say what is wrong and end."""
+    print(f"veil audit: {mistake}", file=sys.stderr)
+    sys.exit(2)
+
+
+@contextmanager
+def progress() -> Iterator[Report]:
+    """A bar per stage on a terminal, a line per stage elsewhere. The first batch includes compiling."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            elif done == 0:  # the same stage once more
+                bars.reset(tasks[stage], total=total)
+            bars.update(tasks[stage], completed=done, total=total)
+
+        yield report
+
+
+def _lines() -> Report:
+    """One line when a stage begins; a stage that comes back is not told again."""
+    told = set()
+
+    def report(stage: str, done: int, total: int) -> None:
+        del done
+        if stage not in told:
+            print(f"{stage} ({total})", file=sys.stderr, flush=True)
+            told.add(stage)
+
+    return report

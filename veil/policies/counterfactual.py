@@ -1,0 +1,91 @@
+"""Perfect privacy by counterfactuals: the release is what all secrets would have made of the same noise.
+
+The owner knows its secret and its states, so it can recover the noise of its own system. It runs one copy of
+the system per secret of the prior with that noise and the public input, and releases their centre. Releases
+and inputs are then functions of noise that is independent of the secret: nothing leaks in closed loop,
+without any filter, and a true secret that is not on the prior is protected as well. What is needed: the
+owner's own dynamics are right, so that what it recovers is noise; and the environment reacts to y only.
+
+"Nothing" is meant up to rounding: the last digits of the copies do depend on the secret. A floor of noise
+covers them.
+"""
+
+from typing import Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from veil.laws import Gaussian, Law, Point, diagonal_gaussian
+from veil.policies.blind import optional
+from veil.policies.metric import distortion_metric, geometric_median
+from veil.policies.private import PrivatePolicy
+from veil.systems.base import System
+from veil.types import External, Noise, Secret, Shared, State
+
+Centre = Literal["mean", "median"]
+Copies = Float[Array, "K N"]
+
+
+class Counterfactual(PrivatePolicy):
+    """Share the centre of what the secrets of the prior would have put out; the memory is their states.
+
+    Attributes:
+        system: the owner's model.
+        sd: standard deviation of additional noise per axis; None for none.
+        centre: "mean" by the prior, or "median", the point of least expected distortion to the copies.
+    """
+
+    system: System
+    sd: Float[Array, " Y"] | None = eqx.field(default=None, converter=optional)
+    centre: Centre = eqx.field(default="mean", static=True)
+
+    def __check_init__(self):
+        if self.centre not in get_args(Centre):
+            raise ValueError(f"centre must be one of {', '.join(get_args(Centre))}; got {self.centre!r}.")
+
+    def begin(self, secret: Secret, state: State) -> Copies:
+        """x_1 with its noise passed to each initial law; x_1 itself where they coincide."""
+        laws = jax.vmap(self.system.initial)(self.system.prior.secrets)
+        return _transfer(self.system.initial(secret), state, laws)
+
+    def law(self, memory: Copies) -> Law:
+        """Around the centre of the copies' outputs."""
+        outputs = jax.vmap(self.system.output)(memory)
+        weights = jnp.exp(self.system.prior.log_masses)
+        centre = self._middle(weights, outputs)
+        return Point(centre) if self.sd is None else diagonal_gaussian(centre, self.sd)
+
+    def remember(
+        self, memory: Copies, secret: Secret, state: State, external: External, after: State
+    ) -> Copies:
+        """Every copy takes the step with the noise that the true state took it with."""
+        own = self.system.transition(secret, state, external)
+        step = jax.vmap(self.system.transition, (0, 0, None))
+        return _transfer(own, after, step(self.system.prior.secrets, memory, external))
+
+    def _middle(self, weights: Float[Array, " K"], outputs: Float[Array, "K Y"]) -> Shared:
+        if self.centre == "mean":
+            return weights @ outputs
+        return geometric_median(weights, outputs, distortion_metric(self.system))
+
+
+def recovered(law: Gaussian, value: State) -> Noise:
+    """The noise that the law turns into the value; zero where the law has none."""
+    noise: list[Array] = []
+    for i in range(value.shape[0]):
+        known = sum((law.scale[i, j] * noise[j] for j in range(i)), law.mean[i])
+        alive = law.scale[i, i] != 0.0
+        noise.append(jnp.where(alive, (value[i] - known) / jnp.where(alive, law.scale[i, i], 1.0), 0.0))
+    return jnp.stack(noise)
+
+
+def _transfer(own: Gaussian, value: State, laws: Gaussian) -> Copies:
+    """What each of the laws makes of the noise that `own` made the value of.
+
+    Written as the value plus the differences between the laws: nothing is rounded where they coincide, and
+    what the owner's law does not explain is passed on as noise.
+    """
+    noise = recovered(own, value)
+    return value[None, :] + (laws.mean - own.mean[None, :]) + (laws.scale - own.scale[None]) @ noise

@@ -1,0 +1,179 @@
+"""Any system with one thing changed: its prior, its noise, its start. For worlds that are not the model."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from veil.laws import Gaussian
+from veil.systems.base import Field, System
+from veil.systems.prior import Prior
+from veil.types import External, Noise, Scalar, Secret, Shared, State
+
+# pyright: reportIncompatibleVariableOverride=false
+# A wrapper learns from its inner system what other systems state in their class.
+
+
+class _Variant(System):
+    """What no variant changes."""
+
+    inner: eqx.AbstractVar[System]
+
+    @property
+    def secret_fields(self) -> tuple[Field, ...]:
+        return self.inner.secret_fields
+
+    @property
+    def state_fields(self) -> tuple[Field, ...]:
+        return self.inner.state_fields
+
+    @property
+    def external_fields(self) -> tuple[Field, ...]:
+        return self.inner.external_fields
+
+    @property
+    def shared_fields(self) -> tuple[Field, ...]:
+        return self.inner.shared_fields
+
+    @property
+    def reaction_noise_size(self) -> int:
+        return self.inner.reaction_noise_size
+
+    def initial_external(self) -> External:
+        return self.inner.initial_external()
+
+    def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
+        return self.inner.react(external, shared, noise)
+
+    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
+        return self.inner.cost(secret, state, after, shared)
+
+    def distortion(self, state: State, shared: Shared) -> Scalar:
+        return self.inner.distortion(state, shared)
+
+    def output(self, state: State) -> Shared:
+        return self.inner.output(state)
+
+
+class WithPrior(_Variant):
+    """A system with another prior: other secrets, or other masses."""
+
+    inner: System
+    prior: Prior
+
+    def __init__(self, inner: System, prior: Prior):
+        size, given = len(inner.secret_fields), prior.secrets.shape[1]
+        if given != size:
+            raise ValueError(f"A secret of this system has {size} numbers; those of the prior have {given}.")
+        self.inner = inner
+        self.prior = prior
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """The inner system's."""
+        return self.inner.initial(secret)
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """The inner system's."""
+        return self.inner.transition(secret, state, external)
+
+
+class WithNoise(_Variant):
+    """A system whose transition has `factor` times the noise, in every direction."""
+
+    inner: System
+    factor: Scalar
+
+    def __init__(self, inner: System, factor: ArrayLike):
+        self.inner = inner
+        self.factor = jnp.asarray(factor, inner.prior.secrets.dtype)
+
+    @property
+    def prior(self) -> Prior:
+        """The inner system's."""
+        return self.inner.prior
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """The inner system's."""
+        return self.inner.initial(secret)
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """The inner system's mean, a multiple of its scale."""
+        law = self.inner.transition(secret, state, external)
+        return Gaussian(law.mean, self.factor * law.scale)
+
+
+class WithInitial(_Variant):
+    """A system that starts elsewhere: at the inner mean + shift + slope @ (θ − mean of the prior).
+
+    With a slope the start tells about the secret; with a shift or a spread alone it is a wrong idea of the
+    start, the same for all secrets.
+
+    Attributes:
+        inner: the system.
+        shift: displacement of the mean for every secret, in the units of the state.
+        slope: displacement of the mean per unit of the secret.
+        spread: factor of the scale.
+    """
+
+    inner: System
+    shift: Float[Array, " N"]
+    slope: Float[Array, "N P"]
+    spread: Scalar
+
+    def __init__(
+        self,
+        inner: System,
+        *,
+        shift: ArrayLike | Sequence = 0.0,
+        slope: ArrayLike | Sequence = 0.0,
+        spread: ArrayLike = 1.0,
+    ):
+        dtype, size = inner.prior.secrets.dtype, len(inner.state_fields)
+        self.inner = inner
+        self.shift = jnp.broadcast_to(jnp.asarray(shift, dtype), (size,))
+        self.slope = jnp.broadcast_to(jnp.asarray(slope, dtype), (size, len(inner.secret_fields)))
+        self.spread = jnp.asarray(spread, dtype)
+
+    @property
+    def prior(self) -> Prior:
+        """The inner system's."""
+        return self.inner.prior
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """The inner system's law, moved and stretched."""
+        law = self.inner.initial(secret)
+        middle = jnp.exp(self.prior.log_masses) @ self.prior.secrets
+        return Gaussian(law.mean + self.shift + self.slope @ (secret - middle), self.spread * law.scale)
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """The inner system's."""
+        return self.inner.transition(secret, state, external)
+
+
+class KnownStart(_Variant):
+    """A system whose first state is known: the model of an adversary who saw x_1."""
+
+    inner: System
+    state: State
+
+    def __init__(self, inner: System, state: ArrayLike | Sequence):
+        size, given = len(inner.state_fields), jnp.asarray(state, inner.prior.secrets.dtype)
+        if given.shape != (size,):
+            raise ValueError(f"A state of this system has {size} numbers; got the shape {given.shape}.")
+        self.inner = inner
+        self.state = given
+
+    @property
+    def prior(self) -> Prior:
+        """The inner system's."""
+        return self.inner.prior
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """All mass on the known state, for every secret."""
+        del secret
+        return Gaussian(self.state, jnp.zeros((self.state.shape[0],) * 2, self.state.dtype))
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """The inner system's."""
+        return self.inner.transition(secret, state, external)
