@@ -1,4 +1,5 @@
 from functools import cache
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,7 +20,8 @@ from veil.systems.gain import Gain
 from veil.systems.prior import finite_prior
 
 STEPS, FRESH = 12, 1024
-SIZES = {"episodes": 2048, "validation": 512, "updates": 200, "batch": 64}  # one program for all tests
+# The same for all tests, so that training is compiled once.
+SIZES: dict[str, Any] = {"episodes": 2048, "validation": 512, "updates": 200, "batch": 64}
 EPISODES, VALIDATION = SIZES["episodes"], SIZES["validation"]
 SYSTEM = Gain(prior=finite_prior([0.2, 0.6, 1.0], [0.5, 0.3, 0.2]))
 
@@ -179,7 +181,7 @@ def test_double_precision_outside_leaves_the_network_in_single(float64):
         public = jax.vmap(Transcript)(jnp.zeros_like(shared), shared, shared[..., :0], numbers)
         return jnp.asarray(index), public
 
-    sizes = {"episodes": 256, "validation": 64, "updates": 50, "batch": 32}
+    sizes: dict[str, Any] = {"episodes": 256, "validation": 64, "updates": 50, "batch": 32}
     attack, training = train_attack(play, finite_prior([0.2, 1.0]), **sizes, key=jr.key(0))
     assert training.best > 0.2
     assert {leaf.dtype.name for leaf in jax.tree.leaves(attack.network)} == {"float32"}
@@ -191,9 +193,8 @@ def strange(offset, dtype):
     external = np.stack([np.full((64, 9), 3.0 + offset), np.round(noise.normal(size=(64, 9)) / 3)], axis=2)
     shared = offset + noise.normal(size=(64, 9, 1))
     features = np.where(noise.uniform(size=(64, 9, 1)) < 0.01, 1e4, noise.normal(size=(64, 9, 1)))
-    seeds = jnp.zeros(64, jnp.uint32)
-    parts = (jnp.asarray(part, dtype) for part in (external, shared, features))
-    return jax.vmap(Transcript)(*parts, seeds)
+    w, y, f = (jnp.asarray(part, dtype) for part in (external, shared, features))
+    return jax.vmap(Transcript)(w, y, f, jnp.zeros(64, jnp.uint32))
 
 
 def test_inputs_are_standardised_whatever_the_columns():

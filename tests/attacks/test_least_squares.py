@@ -37,7 +37,7 @@ def generalised_ridge(regressors, targets, model_covariance, prior, trust):
     masses, secrets = np.exp(np.asarray(prior.log_masses)), np.asarray(prior.secrets)
     mean = masses @ secrets
     ridge = np.linalg.inv((secrets - mean).T @ np.diag(masses) @ (secrets - mean))
-    fitted = mean
+    fitted, weight = mean, np.linalg.inv(model_covariance)
     for _ in range(2):
         errors = targets - regressors @ fitted
         weight = np.linalg.inv((trust * model_covariance + errors.T @ errors) / (trust + len(targets)))

@@ -24,7 +24,7 @@ NAMES = ("Bayes", "Kalman bank", "least squares", "surrogate", "learned", "takes
 def attack(name, lower, accuracy, role="attack", error=0.004):
     rate = Rate(accuracy, max(0.0, accuracy - 0.03), min(1.0, accuracy + 0.03))
     return AttackResult(
-        name, role, rate, Mean(lower, error), Mean(lower - 0.1, error), Mean(0, 0.01), 512, 1.5
+        name, role, rate, Mean(lower, error), Mean(lower - 0.1, error), Mean(0.0, 0.01), 512, 1.5
     )
 
 
@@ -145,7 +145,15 @@ def unknown():
     lost = Leakage(Mean(math.nan, math.inf), Mean(made.leakage.entropy, 0.0), made.leakage.entropy)
     realised, posteriors = made.realised.copy(), made.posteriors.copy()
     realised[:3], posteriors[:3] = (-math.inf, math.nan, -1e9), math.nan
+    verdict = replace(made.verdict, inputs=made.verdict.inputs | {"applicable": False})
     row = replace(made.attacks[0], lower=Mean(math.nan, math.inf), raw=Mean(-math.inf, math.nan))
     return replace(
-        made, leakage=lost, curves=None, attacks=(row,), times=(), realised=realised, posteriors=posteriors
+        made,
+        verdict=verdict,
+        leakage=lost,
+        curves=None,
+        attacks=(row,),
+        times=(),
+        realised=realised,
+        posteriors=posteriors,
     )

@@ -1,6 +1,5 @@
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -41,24 +40,10 @@ def test_drivers_cannot_be_told_apart(float64, start_sd):
 
 def test_coloured_noise_changes_nothing(float64):
     """The owner takes the noise for white and sees two of three coordinates; it passes on what it finds."""
-    plant, policy = ColouredPlatoon(), Counterfactual(Platoon())
-
-    def drive(secret):
-        def step(carry, key):
-            state, external, memory = carry
-            shared = policy.law(memory).sample(jnp.zeros(0))
-            noise = jr.normal(key, (5,))
-            after = plant.transition(secret, state, external).sample(noise[:3])
-            memory = policy.remember(memory, secret, state[:2], external, after[:2])
-            return (after, plant.react(external, shared, noise[3:]), memory), (shared, state)
-
-        first = plant.initial(secret).sample(jr.normal(jr.key(0), (3,)))
-        start = (first, plant.initial_external(), policy.begin(secret, first[:2]))
-        return jax.lax.scan(step, start, jr.split(jr.key(1), 50))[1]
-
-    shared, states = jax.jit(jax.vmap(drive))(plant.prior.secrets)
-    assert np.max(np.abs(shared - shared[:1])) < 1e-9
-    assert np.max(np.abs(states - states[:1])) > 0.05
+    records = same_noise(ColouredPlatoon(), Counterfactual(Platoon()), 50)
+    for public in (records.public.shared, records.public.external):
+        assert np.max(np.abs(public - public[:1])) < 1e-9
+    assert np.max(np.abs(records.states - records.states[:1])) > 0.05
 
 
 def test_the_release_is_the_centre_of_the_recursions_run_by_hand(float64):

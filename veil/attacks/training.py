@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -112,7 +113,7 @@ def train_attack(
     network = start_network(len(scaling.offset), len(prior.log_masses), key=start_key)
     rounds = -(-updates // CHUNK)
     optimiser = _optimiser(rounds * CHUNK)
-    learner = _Learner(network, network, optimiser.init(eqx.filter(network, eqx.is_array)))
+    learner = _Learner(network, network, optimiser.init(cast(Any, network)))
     best, rows = network, [(0, 0.0, 0.0)]
     for number in range(rounds):
         chunk_key = jr.fold_in(run_key, number)
@@ -156,8 +157,8 @@ def _improve(
 
         value, slope = jax.value_and_grad(loss)(learner.network)
         with jax.numpy_dtype_promotion("standard"):  # optax takes powers of floats with integer exponents
-            change, state = optimiser.update(slope, learner.optimiser, learner.network)
-        network = optax.apply_updates(learner.network, change)
+            change, state = optimiser.update(cast(Any, slope), learner.optimiser, cast(Any, learner.network))
+        network = eqx.apply_updates(learner.network, change)
         mean = jax.tree.map(lambda kept, now: MEMORY * kept + (1.0 - MEMORY) * now, learner.mean, network)
         return _Learner(network, mean, state), -value
 

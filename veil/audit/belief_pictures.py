@@ -96,7 +96,7 @@ def reliability(audit: Audit) -> Figure:
     middles, width = 0.5 * (bins.edges[1:] + bins.edges[:-1]), np.diff(bins.edges)
     below.bar(middles, bins.count, 0.9 * width, color=PALE)
     below.set(xlabel="mass that the auditor gives to a secret", ylabel="cases", xlim=(-0.03, 1.03))
-    below.set_yscale("log")
+    below.set_yscale("log" if bins.count.any() else "linear")
     below.set_ylim(0.7, 2.0 * max(1, bins.count.max()))
     for axes in (panel, below):
         axes.grid(alpha=0.2)

@@ -12,7 +12,7 @@ BINS = 10
 
 @dataclass(frozen=True)
 class Bins:
-    """Cases by the mass that the auditor gave; the first five only where there are any.
+    """Cases by the mass that the auditor gave; the first four only where there are any.
 
     Attributes:
         mean: mean mass given.
@@ -48,8 +48,8 @@ def reliability_bins(audit: Audit) -> Bins:
     rows = [
         _bin(given[own], true[own], weight[own]) for own in (place == j for j in range(BINS)) if own.any()
     ]
-    columns = np.array(rows).reshape(-1, 4).T
-    return Bins(*columns, np.bincount(place, minlength=BINS), edges)
+    mean, rate, low, high = np.array(rows).reshape(-1, 4).T
+    return Bins(mean, rate, low, high, np.bincount(place, minlength=BINS), edges)
 
 
 def _bin(given: np.ndarray, true: np.ndarray, weight: np.ndarray) -> tuple[float, float, float, float]:

@@ -81,8 +81,8 @@ class Context:
             return vars(in_batches(stage, run, np.arange(len(numbers)), self.progress))
 
         name = f"sides-{rung.name}-{rung.particles}-{length}-{numbers[0]}-{len(numbers)}".replace(" ", "-")
-        # Numpy arrays from here on: nothing is compiled any more.
-        return self.timed("two sides", lambda: _sides(self.store.keep(name, make)))
+        arrays = self.timed("two sides", lambda: self.store.keep(name, make))
+        return Sides(**{field: jnp.asarray(values) for field, values in arrays.items()})
 
     def attack(
         self,
@@ -116,10 +116,3 @@ class Context:
         prior = self.log_prior if log_prior is None else log_prior
         forecast = Forecast(found["log_likelihood"], np.asarray(records.index)[rows], prior)
         return judged(attacker, forecast, float(found["seconds"]))
-
-
-def _sides(arrays: dict[str, np.ndarray]) -> Sides:
-    made = object.__new__(Sides)
-    for name, value in arrays.items():
-        object.__setattr__(made, name, value)
-    return made

@@ -6,7 +6,9 @@ trained on that world's transcripts, and from a Kalman bank that has the right m
 
 import time
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
 from veil.attacks.kalman import KalmanBank, Translated
 from veil.attacks.training import train_attack
@@ -27,10 +29,10 @@ def learned(context: Context, world: World, records: Record) -> AttackResult:
     """Train a classifier on fresh transcripts of a world and let it read the given ones."""
     began = time.monotonic()
 
-    def played(numbers: np.ndarray) -> tuple[np.ndarray, Transcript]:
+    def played(numbers: Int[Array, " B"]) -> tuple[Int[Array, " B"], Transcript]:
         batch = np.asarray(numbers) + TRAINING
         made = context.play(context.policy, world, batch, "playing to train")
-        return made.index, made.public
+        return jnp.asarray(made.index), made.public
 
     def progress(done: int, total: int) -> None:
         context.progress("training an attacker", done, total)

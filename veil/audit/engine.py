@@ -1,5 +1,7 @@
 """The audit: play, replay, measure from both sides, attack, judge."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 
@@ -30,6 +32,7 @@ def audit(
     policy: Policy | PrivatePolicy,
     options: Options | None = None,
     *,
+    records: Record | None = None,
     progress: Progress = lambda stage, done, total: None,
     store: Store | None = None,
 ) -> Audit:
@@ -41,22 +44,24 @@ def audit(
         system: the model, which is also the world that is audited.
         policy: any policy.
         options: the extent of the audit.
+        records: episodes to audit instead of fresh ones, batched, as `load_transcripts` gives them.
         progress: told the stage, how many episodes are done, and of how many.
         store: keeps finished stages, so that an interrupted audit can go on.
     """
     with jax.enable_x64(True):
         given = doubled(system), doubled(policy)
-        return _run(Context(*given, options or Options(), progress, store or Store()))
+        options = options or Options()
+        if records is not None:
+            options = replace(options, steps=records.public.shared.shape[1], episodes=len(records.index))
+        return _run(Context(*given, options, progress, store or Store()), doubled(records))
 
 
-def _run(context: Context) -> Audit:
+def _run(context: Context, given: Record | None) -> Audit:
     """All stages in turn."""
-    count = len(context.log_prior)
-    episodes = count * max(2, -(-context.options.episodes // count))
-    world = faithful(context.system)
-    records = context.play(context.policy, world, np.arange(episodes), "playing")
+    records = given or _play(context)
     mismatch = _replay(context, records)
-    rung = choose(context)
+    # A coupling plays episodes again with their private randomness, which a file does not hold.
+    rung = choose(context) if given is None or not isinstance(context.policy, PrivatePolicy) else None
     sides, scored = measure(context, rung, records)
     records = chosen(records, np.arange(len(scored.forecast.index)))
     attacks = _attacks(context, rung, scored, records)
@@ -64,7 +69,7 @@ def _run(context: Context) -> Audit:
     chance = float(np.exp(context.log_prior).max())
     verdict = judge(found, chance)
     index, followed = np.asarray(records.index), _follow(context, records)
-    curves = followed and reading.curves(followed["log_masses"], index, context.log_prior)
+    curves = None if followed is None else reading.curves(followed["log_masses"], index, context.log_prior)
     components = per_component(sides, scored, context.system) if sides is not None and context.apart else ()
     return Audit(
         system=type(context.system).__name__,
@@ -79,16 +84,23 @@ def _run(context: Context) -> Audit:
         times=over_time(context, rung, records, scored),
         secrets=per_secret(scored, _names(context.system)),
         components=components,
-        curves=curves or None,
+        curves=curves,
         attacks=attacks,
         realised=scored.forecast.scores(),
         posteriors=np.exp(scored.forecast.log_posterior()),
         index=index,
-        utility=_use(context, records, followed),
+        utility=_use(context, records, followed, paired=given is None),
         worlds=elsewhere.worlds(context) if context.options.worlds else (),
         seeds={"seed": context.options.seed},
         seconds=context.seconds,
     )
+
+
+def _play(context: Context) -> Record:
+    """Equally many episodes per secret."""
+    count = len(context.log_prior)
+    episodes = count * max(2, -(-context.options.episodes // count))
+    return context.play(context.policy, faithful(context.system), np.arange(episodes), "playing")
 
 
 def _names(system: System) -> list[str]:
@@ -135,7 +147,7 @@ def _attacks(
     """Everybody."""
     found: list[AttackResult] = []
     bounded = rung is not None and not isinstance(rung, CoupledRung)
-    if bounded:
+    if rung is not None and bounded:
         own = Attacker("Bayes", "attack", never, note=f"{rung.name}, three runs")
         found.append(judged(own, scored.forecast, context.seconds.get("two sides", 0.0)))
     assisted = context.options.assisted
@@ -174,15 +186,19 @@ def _follow(context: Context, records: Record) -> dict[str, np.ndarray] | None:
     return vars(in_batches("over time", run, np.arange(len(records.index)), context.progress))
 
 
-def _use(context: Context, records: Record, followed: dict[str, np.ndarray] | None) -> tuple[Quantity, ...]:
+def _use(
+    context: Context, records: Record, followed: dict[str, np.ndarray] | None, *, paired: bool
+) -> tuple[Quantity, ...]:
     """What the sharing costs and gives, beside sharing true data under the same random numbers."""
     rows = np.arange(len(records.index))
-    truth = context.play(Truth(context.system), faithful(context.system), rows, "playing true data")
 
     def used(played: Record) -> dict[str, np.ndarray]:
         run = lambda part: reading.use_batch(context.system, chosen(played, part))  # noqa: E731
         return vars(in_batches("measuring use", run, rows, context.progress))
 
-    ours = used(records)
+    ours, truth = used(records), None
+    if paired:
+        world = faithful(context.system)
+        truth = used(context.play(Truth(context.system), world, rows, "playing true data"))
     tracking = ours["error"] if followed is None else followed["tracking"]
-    return table(context.system, ours, used(truth), tracking, np.asarray(records.index))
+    return table(context.system, ours, truth, tracking, np.asarray(records.index))

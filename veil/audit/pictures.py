@@ -138,8 +138,10 @@ def realised(audit: Audit) -> Figure:
     missing = len(audit.realised) - len(shown)
     ends = (shown.min(), shown.max()) if len(shown) else (0.0, 0.0)
     middle, half = 0.5 * (ends[0] + ends[1]), max(0.5 * (ends[1] - ends[0]), 0.02)
-    bins = np.linspace(middle - 1.02 * half, middle + 1.02 * half, int(np.clip(len(shown) // 10, 5, 60)) + 1)
-    panel.hist(shown, bins, color=BLUE, alpha=0.55)
+    bins = np.linspace(
+        middle - 1.02 * half, middle + 1.02 * half, int(np.clip(2 * np.sqrt(len(shown)), 5, 60)) + 1
+    )
+    panel.hist(shown, bins.tolist(), color=BLUE, alpha=0.55)
     if len(shown):
         worst = words.worst(audit)[0]
         panel.axvline(

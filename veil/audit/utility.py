@@ -78,7 +78,7 @@ def _traffic(system: System, record: Record) -> list[Scalar]:
 def table(
     system: System,
     found: dict[str, np.ndarray],
-    true: dict[str, np.ndarray],
+    true: dict[str, np.ndarray] | None,
     tracking: np.ndarray | None,
     index: np.ndarray,
 ) -> tuple[Quantity, ...]:
@@ -87,7 +87,7 @@ def table(
     Args:
         system: for names and units.
         found: arrays of `Use` by field.
-        true: the same for true data, same episodes.
+        true: the same for true data, same episodes; None if they cannot be played.
         tracking: (E, Y) mean square error of the receiver's best estimate of the output; None if unknown.
         index: true secrets.
     """
@@ -96,25 +96,29 @@ def table(
     def mean(values: np.ndarray) -> Mean:
         return stratified_mean(values, index, prior)
 
-    def paired(name: str, unit: str, ours: np.ndarray, theirs: np.ndarray) -> Quantity:
+    def paired(name: str, unit: str, field: str, column: int | None = None) -> Quantity:
+        pick = slice(None) if column is None else (slice(None), column)
+        ours = found[field][pick]
+        if true is None:
+            return Quantity(name, unit, mean(ours))
+        theirs = true[field][pick]
         base = mean(theirs)
         level = base.value if base.value else 1.0
         return Quantity(name, unit, mean(ours), base, mean(100.0 * (ours - theirs) / level))
 
     rows = [
         Quantity("distortion", "per step", mean(found["distortion"])),
-        paired("cost", "per step", found["cost"], true["cost"]),
+        paired("cost", "per step", "cost"),
     ]
     for j, axis in enumerate(system.shared_fields):
         rows.append(root(f"release error, {axis.name}", axis.unit, mean(found["error"][:, j])))
         if tracking is not None:
             rows.append(root(f"tracking error, {axis.name}", axis.unit, mean(tracking[:, j])))
     for j, axis in enumerate(system.state_fields):
-        rough = found["roughness"][:, j], true["roughness"][:, j]
-        rows.append(paired(f"roughness, {axis.name}", f"{axis.unit}² per step²", *rough))
+        rows.append(paired(f"roughness, {axis.name}", f"{axis.unit}² per step²", "roughness", j))
     if found["traffic"].shape[1]:
         for j, (name, unit) in enumerate(TRAFFIC):
-            rows.append(paired(name, unit, found["traffic"][:, j], true["traffic"][:, j]))
+            rows.append(paired(name, unit, "traffic", j))
     rows.append(Quantity("releases out of range", "share", mean(found["outside"])))
     return tuple(rows)
 

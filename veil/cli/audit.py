@@ -1,10 +1,10 @@
-"""`veil audit`: how much a sharing policy tells about the secret, as tables, files, pictures and a verdict."""
+"""`veil audit`: what a sharing policy tells about the secret, as tables, files, pictures and a verdict."""
 
 import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -28,14 +28,14 @@ Report = Callable[[str, int, int], None]
 class Audit:
     """Measure how many nats about the secret a sharing policy leaks, and give a verdict.
 
-    Ctrl-C keeps the finished stages; the same command then goes on. Exit code: 0 if a bound or a leak is
-    certified, 3 if the audit refuses to certify, 2 after a mistake on the command line, 130 after Ctrl-C.
+    Exit code 0: a bound or a leak is certified; 3: the audit refuses to certify; 2: a mistake on the command
+    line; 130: stopped by Ctrl-C, after which the same command goes on where it was.
     """
 
     system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM]")] = "platoon"
     """System to audit: platoon, coloured_platoon, idm_platoon or gain"""
-    sharing: Choice = Choice()
-    extent: Options = Options()
+    sharing: Choice = field(default_factory=Choice)
+    extent: Options = field(default_factory=Options)
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder for the files and the pictures"""
     explain: bool = False

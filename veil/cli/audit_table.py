@@ -32,7 +32,7 @@ LEAKAGE = ("releases", "lower ± s.e.", "upper ± s.e.", "interval, nats", "inte
 ATTACKS = ("attacker", "knows", "accuracy [95 %]", "lower ± s.e.", "raw", "calibration", "episodes", "note")
 USE = ("use", "value ± s.e.", "unit", "with true data", "change, %")
 WORLDS = ("world", "attacker", "accuracy [95 %]", "chance", "lower ± s.e.", "H(q)", "distortion")
-PARTS = ("of", *LEAKAGE[1:])
+PARTS = ("about", *LEAKAGE[1:-1], "of the most")
 GATE = ("input", "value")
 
 

@@ -9,8 +9,6 @@ from veil.cli.audit import Audit
 from veil.cli.demo import Demo
 from veil.cli.systems import Systems
 
-SHORT = "Measure how many nats about the secret a sharing policy leaks, and give a verdict."
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run one command."""
@@ -34,7 +32,7 @@ def parse(arguments: list[str]) -> Audit | Demo | Systems:
     import tyro
 
     command = (
-        Annotated[Audit, tyro.conf.subcommand("audit", description=SHORT)]
+        Annotated[Audit, tyro.conf.subcommand("audit")]
         | Annotated[Demo, tyro.conf.subcommand("demo")]
         | Annotated[Systems, tyro.conf.subcommand("systems")]
     )

@@ -34,12 +34,12 @@ class Counterfactual(PrivatePolicy):
     Attributes:
         system: the owner's model.
         sd: standard deviation of additional noise per axis; None for none.
-        centre: "mean" by the prior, or "median", the point of least expected distortion to the copies.
+        centre: "median", the point of least expected distortion to the copies, or their "mean" by the prior.
     """
 
     system: System
     sd: Float[Array, " Y"] | None = eqx.field(default=None, converter=optional)
-    centre: Centre = eqx.field(default="mean", static=True)
+    centre: Centre = eqx.field(default="median", static=True)
 
     def __check_init__(self):
         if self.centre not in get_args(Centre):

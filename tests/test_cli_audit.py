@@ -1,0 +1,197 @@
+"""`veil audit` up to the engine and after it; the engine itself is tested elsewhere."""
+
+import json
+import math
+import sys
+
+import pytest
+
+from tests.audit import made_audits as made
+from veil import policies
+from veil.audit import pictures
+from veil.audit.options import Options
+from veil.cli import audit as command
+from veil.cli import audit_table, main
+from veil.cli.policies import TAKES, Choice, Mistake
+from veil.systems import Gain, Platoon
+
+KINDS = made.every_kind()
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """A stand-in for the engine; it tells what it was called with."""
+    from veil.audit import engine, store
+
+    calls = []
+
+    def install(answer):
+        def fake(system, policy, options, *, progress, store):
+            calls.append((system, policy, options, store))
+            progress("playing", 0, options.episodes)
+            progress("playing", options.episodes, options.episodes)
+            progress("playing", 0, options.episodes)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(engine, "audit", fake)
+        monkeypatch.setattr(store, "Store", lambda folder, fingerprint: (folder, fingerprint))
+        monkeypatch.setattr(main, "prepare", lambda: None)
+        return calls
+
+    return install
+
+
+def run(*arguments):
+    """The exit code of a command line."""
+    try:
+        main.main(["audit", *map(str, arguments)])
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["plato"], "Did you mean platoon?"),
+        (["--policy", "nois"], "Did you mean noise?"),
+        (["--policy", "zzz"], "Choose truth, noise"),
+        (["--policy", "noise"], "try --sd 0.25 0.43"),
+        (["--policy", "quantised"], "needs --step"),
+        (["--policy", "subsampled"], "needs --every"),
+        (["--policy", "noise", "--sd", "one", "two"], "must be numbers"),
+        (["--policy", "noise", "--sd", "0.1", "0"], "positive"),
+        (["--policy", "noise", "--sd", "0.1", "inf"], "finite"),
+        (["--policy", "noise", "--sd", "0.1"], "one number per shared axis: speed [m/s], spacing [m]"),
+        (["gain", "--policy", "noise", "--sd", "1", "2"], "shared axis: level. It got 2"),
+        (["--step", "50"], "--steps"),
+        (["--sd", "1", "1"], "--policy truth takes no --sd"),
+        (["--policy", "transport", "--particles", "-3"], "positive numbers"),
+        (["--episodes", "7"], "--episodes 8, two per secret"),
+        (["--interval", "-1"], "nats"),
+        (["--seconds", "0"], "positive"),
+        (["--seed", "-1"], "--seed"),
+        (["--steps", "0"], "at least 1 step"),
+        (["--episode", "9"], "--episodes"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_answered_with_what_to_do(arguments, hint, engine, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    calls = engine(KINDS["certifiable"])
+    assert run(*arguments) == 2
+    assert hint in capsys.readouterr().err
+    assert not calls and not list(tmp_path.iterdir())
+
+
+def test_every_option_of_the_audit_is_a_flag(tmp_path):
+    flags = ["--steps", "7", "--episodes", "99", "--seed", "3", "--interval", "0.1", "--seconds", "60"]
+    flags += ["--learned", "--worlds", "--no-assisted", "--training", "128"]
+    parsed = main.parse(["audit", "gain", *flags, "--out", str(tmp_path), "--explain"])
+    assert isinstance(parsed, command.Audit)
+    assert parsed.extent == Options(7, 99, 3, 0.1, 60.0, True, True, False, 128)
+    assert (parsed.system, parsed.folder, parsed.explain) == ("gain", tmp_path, True)
+
+
+def test_without_flags_it_is_the_truth_about_a_platoon():
+    parsed = main.parse(["audit"])
+    assert isinstance(parsed, command.Audit) and parsed.extent == Options()
+    assert parsed.folder.as_posix() == "audit/platoon-truth"
+
+
+@pytest.mark.parametrize("written", [["0.25", "0.43"], ["0.25 0.43"], ["0.25,0.43"], ["0.25,", "0.43"]])
+def test_numbers_may_be_written_in_several_ways(written):
+    policy = Choice("noise", tuple(written)).build(Platoon())
+    assert isinstance(policy, policies.GaussianNoise)
+    assert policy.sd.tolist() == pytest.approx([0.25, 0.43])
+
+
+def test_each_name_builds_its_policy():
+    system = Gain()
+    kinds = {
+        "truth": (Choice("truth"), policies.Truth),
+        "noise": (Choice("noise", ("0.3",)), policies.GaussianNoise),
+        "quantised": (Choice("quantised", step=("0.3",)), policies.Quantised),
+        "subsampled": (Choice("subsampled", every=5), policies.Subsampled),
+        "blind": (Choice("blind"), policies.Blind),
+        "transport": (Choice("transport", particles=16), policies.Transport),
+        "counterfactual": (Choice("counterfactual"), policies.Counterfactual),
+    }
+    assert kinds.keys() == TAKES.keys()
+    for choice, kind in kinds.values():
+        assert type(choice.build(system)) is kind
+    held = Choice("subsampled", ("0.3",), every=5).build(system)
+    assert isinstance(held, policies.Subsampled) and isinstance(held.inner, policies.GaussianNoise)
+    moved = Choice("transport", particles=16).build(system)
+    assert isinstance(moved, policies.Transport) and getattr(moved.tracker, "count", 0) == 16
+    with pytest.raises(Mistake, match="takes no --particles"):
+        Choice("blind", particles=3).build(system)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("certifiable", 0),
+        ("certified_leak", 0),
+        ("not_enough_particles", 3),
+        ("filter_inconsistent", 3),
+        ("replay_mismatch", 3),
+        ("one_secret", 0),
+    ],
+)
+def test_the_exit_code_tells_a_verdict_from_a_refusal(kind, code, engine, tmp_path, capsys, monkeypatch):
+    drawn = [tmp_path / "posterior.png"]
+    monkeypatch.setattr(pictures, "draw", lambda audit, folder: drawn)
+    calls = engine(KINDS[kind])
+    assert run("--policy", "noise", "--sd", "0.25", "0.43", "--out", tmp_path) == code
+    ((system, policy, options, (folder, fingerprint)),) = calls
+    assert isinstance(system, Platoon) and isinstance(policy, policies.GaussianNoise)
+    assert options == Options() and folder == tmp_path and len(fingerprint) == 64
+    shown = capsys.readouterr()
+    assert shown.err == "playing (1024)\n"
+    assert f"Verdict: {KINDS[kind].verdict.name.replace('_', ' ')}." in shown.out
+    assert json.loads((tmp_path / "audit.json").read_text())["verdict"] == KINDS[kind].verdict.name
+    for name in ("audit.json", "audit.csv", "posterior.png"):
+        assert str(tmp_path / name) in shown.out
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(engine, tmp_path, capsys):
+    engine(KeyboardInterrupt())
+    assert run("--out", tmp_path) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_a_mistake(engine, tmp_path, capsys):
+    calls = engine(KINDS["certifiable"])
+    (tmp_path / "file").write_text("")
+    assert run("--out", tmp_path / "file" / "audit") == 2
+    assert "veil audit:" in capsys.readouterr().err and not calls
+
+
+def test_tables_hold_the_numbers_and_explain_adds_the_gate(capsys):
+    audit = KINDS["uneven_prior"]
+    audit_table.show(audit, explain=False)
+    short = capsys.readouterr().out
+    for part in ("0.300 ± 0.002", "0.310 ± 0.002", f"[{0.3166 / math.log(2):.3f}", "told the first state"):
+        assert part in short or part[1:] in short
+    assert "tracking error, speed" in short and "1.3 ± 0.2" in short and "unknown" in short
+    assert "secrets between" in short and "idm drivers" in short
+    assert "lower best" not in short
+    audit_table.show(audit, explain=True)
+    full = capsys.readouterr().out
+    assert full.startswith(short[:200]) and "lower best" in full and "(0.4, 0.5)" in full
+
+
+def test_on_a_terminal_the_tables_are_ruled_and_bars_move(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    audit_table.show(KINDS["certifiable"], explain=False)
+    with command.progress() as report:
+        for done, total in ((0, 4), (4, 4), (0, 8), (8, 8)):
+            report("playing", done, total)
+    shown = capsys.readouterr()
+    assert "━" in shown.out and "Kalman bank" in shown.out
+    assert "8/8" in shown.err
