@@ -205,7 +205,7 @@ def test_inputs_are_standardised_whatever_the_columns():
     assert np.allclose(inputs[..., 1], 0.0)  # the constant column
     assert np.isclose(np.std(inputs[..., 0]), 1.0, atol=0.2)  # the offset one
     assert np.isclose(np.median(np.abs(inputs[..., 3])), 0.674, atol=0.1)  # outliers do not set the scale
-    assert np.all(np.isfinite(np.asarray(scaling.whitening)))
+    assert np.all(np.isfinite(np.asarray(scaling.whitening))) and np.all(np.asarray(scaling.spread) > 0.0)
 
 
 def test_an_offset_changes_nothing_in_double_precision(float64):

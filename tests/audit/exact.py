@@ -6,13 +6,12 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.stats import norm
 
 from veil.kernel import Kernel
-from veil.laws import Gaussian, diagonal_gaussian
+from veil.laws import Finite, Gaussian, diagonal_gaussian
 from veil.policies import PlainPolicy
 from veil.systems import Field, Prior, System, finite_prior
-
-EMPTY = (Field("n/a"),)
 
 
 class Line(System):
@@ -151,3 +150,69 @@ def folded_on_a_grid(
 
 def _normal(value, mean, sd):
     return np.exp(-0.5 * ((value - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
+
+
+FLIP = 0.2  # chance that a symbol is wrong
+
+
+class Signs(System):
+    """x' ~ N(θ sign(x), 1): only the sign matters, and it is a Markov chain."""
+
+    prior: Prior
+
+    secret_fields = (Field("pull"),)
+    state_fields = (Field("x"),)
+    external_fields = (Field("w"),)
+    shared_fields = (Field("y"),)
+    reaction_noise_size = 1
+
+    def initial(self, secret) -> Gaussian:
+        return diagonal_gaussian(jnp.zeros(1), jnp.ones(1))
+
+    def initial_external(self):
+        return jnp.zeros(1)
+
+    def transition(self, secret, state, external) -> Gaussian:
+        return diagonal_gaussian(secret * jnp.where(state > 0, 1.0, -1.0), jnp.ones_like(state))
+
+    def react(self, external, shared, noise):
+        return external
+
+    def cost(self, secret, state, after, shared):
+        return after[0] ** 2
+
+    def distortion(self, state, shared):
+        return jnp.abs(state - shared)[0]
+
+    def output(self, state):
+        return state
+
+
+class Symbols(PlainPolicy):
+    """Releases 1 for a positive state and 0 for a negative one, wrong now and then."""
+
+    system: System
+
+    def kernel(self, features, external, time) -> Kernel:
+        return SymbolKernel()
+
+
+class SymbolKernel(Kernel):
+    def __call__(self, secret, state) -> Finite:
+        one = jnp.where(state[0] > 0, 1.0 - FLIP, FLIP)
+        return Finite(jnp.asarray([[0.0], [1.0]]), jnp.log(jnp.stack([1.0 - one, one])))
+
+
+def forward(secrets: np.ndarray, shared: np.ndarray) -> np.ndarray:
+    """log p(y | θ) of the chain by the forward recursion over two states."""
+    found = np.zeros((len(shared), len(secrets)))
+    for k, theta in enumerate(secrets):
+        stay = norm.cdf(theta)
+        law = np.full((len(shared), 2), 0.5)
+        for t in range(shared.shape[1]):
+            right = np.stack([shared[:, t, 0] == 0.0, shared[:, t, 0] == 1.0], axis=1)
+            law = law * np.where(right, 1.0 - FLIP, FLIP)
+            found[:, k] += np.log(law.sum(axis=1))
+            law = law / law.sum(axis=1, keepdims=True)
+            law = law @ np.array([[stay, 1 - stay], [1 - stay, stay]])
+    return found

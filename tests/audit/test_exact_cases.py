@@ -6,18 +6,19 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from exact import Case, Folded, folded_on_a_grid, kalman
+from exact import Case, Folded, Signs, Symbols, folded_on_a_grid, forward, kalman
 
-from veil.attacks.guides import Twisted
+from veil.attacks.guides import Twisted, Unguided
 from veil.attacks.smc import Filter
 from veil.audit.gate import width_limit
-from veil.audit.measure import Scored, score
+from veil.audit.measure import Scored, failed_share, per_component, score
 from veil.audit.reading import sides_batch
-from veil.audit.rungs import ParticleRung
+from veil.audit.rungs import ParticleRung, ladder
 from veil.audit.sandwich import MAIN
 from veil.audit.statistics import stratified_mean
 from veil.audit.worlds import faithful, play
 from veil.rollout import Record
+from veil.systems import finite_prior
 
 EPISODES, STEPS, PARTICLES = 384, 10, 128
 PLAY, OWN = jr.key(11), jr.key(12)
@@ -54,13 +55,14 @@ def played(system, policy) -> Record:
     return jax.vmap(one)(jnp.arange(EPISODES, dtype=jnp.int32))
 
 
-def measured(system, policy):
+def measured(system, policy, *, rung=None, length=STEPS, apart=False):
     """Records, sides and scores of one case; one program for the whole family."""
     records = played(system, policy)
-    rung = ParticleRung("twisted", Filter(system, policy, Twisted(), PARTICLES))
+    if rung is None:
+        rung = ParticleRung("twisted", Filter(system, policy, Twisted(), PARTICLES))
     numbers = jnp.arange(EPISODES, dtype=jnp.int32)
     sides = jax.tree.map(
-        np.asarray, sides_batch(rung, records, numbers, jnp.asarray(STEPS, jnp.int32), PLAY, OWN, False)
+        np.asarray, sides_batch(rung, records, numbers, jnp.asarray(length, jnp.int32), PLAY, OWN, apart)
     )
     log_prior = np.asarray(system.prior.log_masses)
     return records, sides, score(sides, np.asarray(records.index), log_prior)
@@ -119,3 +121,64 @@ def test_a_folded_observation_is_enclosed_or_refused(float64):
     assert below.value > -4 * below.error and above.value > -4 * above.error
     refused = scored.bad.mean() > 0.02 or scored.leakage.width > width_limit(scored.leakage.entropy)
     assert refused or above.value < 0.1
+
+
+def test_components_of_the_secret_are_enclosed(float64):
+    """Secrets on a 2 × 2 grid of (a, c): the leakage about each alone, against exact sums of likelihoods."""
+    secrets = tuple((a, c, 0.3) for a in (0.3, 0.9) for c in (-0.15, 0.15))
+    case = Case(secrets, sd=(0.2,) * 4, offset=(0.0,) * 4)
+    system, policy = case.build()
+    records, sides, scored = measured(system, policy, apart=True)
+    exact = kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
+    index = scored.forecast.index
+    parts = {part.name: part.leakage for part in per_component(sides, scored, system)}
+    assert parts.keys() == {"a", "c"}, "s is the same for all and says nothing"
+    whole = gap(scored, exact_scores(scored, exact))
+    for name, groups in (("a", np.array([0, 0, 1, 1])), ("c", np.array([0, 1, 0, 1]))):
+        together = np.stack([np.logaddexp.reduce(exact[:, groups == g], axis=1) for g in (0, 1)], axis=1)
+        rows = np.arange(EPISODES)
+        truth = together[rows, groups[index]] - np.logaddexp.reduce(together, axis=1) + np.log(2)
+        mean = stratified_mean(truth, groups[index], np.full(2, 0.5))
+        found = parts[name]
+        assert found.lower.value < mean.value + 0.01 and mean.value < found.upper.value + 0.01
+        assert found.width < 0.05 and found.entropy == pytest.approx(np.log(2))
+        assert mean.value < whole.value
+
+
+def test_a_finite_chain_is_enclosed(float64):
+    """Hidden signs, released with errors: a hidden Markov model, solved by the forward recursion."""
+    system, policy = Signs(finite_prior([0.2, 1.0])), Symbols(Signs(finite_prior([0.2, 1.0])))
+    rung = ladder(system, policy)[0]
+    assert rung.name == "bootstrap particles"
+    rung = ParticleRung("bootstrap", Filter(system, policy, Unguided(), 256))
+    records, sides, scored = measured(system, policy, rung=rung)
+    exact = forward(np.asarray(system.prior.secrets)[:, 0], np.asarray(records.public.shared))
+    truth = exact_scores(scored, exact)
+    below, above = gap(scored, truth - scored.lower), gap(scored, scored.upper - truth)
+    assert below.value > -4 * below.error and above.value > -4 * above.error
+    assert scored.leakage.width < 0.05 and gap(scored, truth).value > 0.05
+    pinned = np.exp(exact[np.arange(EPISODES), scored.forecast.index] - sides.pinned)
+    assert abs(pinned.mean() - 1) < 4.5 * pinned.std(ddof=1) / np.sqrt(EPISODES)
+
+
+def test_numbers_that_are_not_finite_are_charged_in_full(float64):
+    system, policy = Case(sd=(0.2, np.nan, 0.2)).build()
+    _, sides, scored = measured(system, policy)
+    assert failed_share(sides) == 1.0 and np.all(scored.bad)
+    assert scored.leakage.upper.value == pytest.approx(np.log(3))
+    assert np.all(np.isfinite(scored.lower)) and scored.leakage.high == pytest.approx(np.log(3))
+
+
+def test_a_shorter_length_uses_the_first_releases_only(float64):
+    """The first four releases of ten, against the exact likelihood of four."""
+    case = CASES["dynamics"]
+    system, policy = case.build()
+    records, _, scored = measured(system, policy, length=4)
+    few = [np.asarray(part)[:, :4] for part in (records.public.external, records.public.shared)]
+    truth = exact_scores(scored, kalman(case, *few))
+    below, above = gap(scored, truth - scored.lower), gap(scored, scored.upper - truth)
+    assert abs(below.value) < 0.02 + 4 * below.error and abs(above.value) < 0.02 + 4 * above.error
+    whole = exact_scores(
+        scored, kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
+    )
+    assert gap(scored, whole).value > gap(scored, truth).value + 0.03

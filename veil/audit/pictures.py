@@ -56,6 +56,7 @@ def leakage(audit: Audit) -> Figure:
             entropy, color=INK, linestyle="--", linewidth=1, label=f"all there is to know, {entropy:.3f}"
         )
         panel.set(xlabel="releases seen", xlim=(0, 1.04 * audit.horizon + 0.5))
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         panel.grid(alpha=0.2)
     top = entropy if entropy > 0 else 1.0
     panels[0].set(ylim=(-0.04 * top, 1.06 * top), ylabel="leakage (nats)")
@@ -138,9 +139,8 @@ def realised(audit: Audit) -> Figure:
     missing = len(audit.realised) - len(shown)
     ends = (shown.min(), shown.max()) if len(shown) else (0.0, 0.0)
     middle, half = 0.5 * (ends[0] + ends[1]), max(0.5 * (ends[1] - ends[0]), 0.02)
-    bins = np.linspace(
-        middle - 1.02 * half, middle + 1.02 * half, int(np.clip(2 * np.sqrt(len(shown)), 5, 60)) + 1
-    )
+    count = int(np.clip(2 * np.sqrt(len(shown)), 5, 60)) | 1  # odd: one value alone sits in the middle
+    bins = np.linspace(middle - 1.02 * half, middle + 1.02 * half, count + 1)
     panel.hist(shown, bins.tolist(), color=BLUE, alpha=0.55)
     if len(shown):
         worst = words.worst(audit)[0]
@@ -153,6 +153,6 @@ def realised(audit: Audit) -> Figure:
         panel.plot([], [], " ", label=f"{missing} episodes below {floor:.1f} or unknown: not shown")
     panel.set(xlabel="what one episode tells: log of posterior over prior of the true secret (nats)")
     panel.set_ylabel("episodes")
-    panel.yaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure

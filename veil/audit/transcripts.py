@@ -79,7 +79,7 @@ def load(path: Path, system: System, policy: Policy | PrivatePolicy) -> Record:
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise TranscriptError(
