@@ -32,7 +32,7 @@ studies: .venv/.base ## long numerical studies of the paper's theorems; writes i
 	$(BIN)/python paper/study_bellman.py --out build/studies
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-bench build demo bench/results veil.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench build demo audit bench/results veil.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(1): environment, $(2): what to install

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from tests.audit import made_audits as made
+from tests.auditing import made_audits as made
 from veil import policies
-from veil.audit import pictures
-from veil.audit.options import Options
+from veil.auditing import pictures
+from veil.auditing.options import Options
 from veil.cli import audit as command
 from veil.cli import audit_table, main
 from veil.cli.policies import TAKES, Choice, Mistake
@@ -21,7 +21,7 @@ KINDS = made.every_kind()
 @pytest.fixture
 def engine(monkeypatch):
     """A stand-in for the engine; it tells what it was called with."""
-    from veil.audit import engine, store
+    from veil.auditing import engine, store
 
     calls = []
 

@@ -8,11 +8,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from veil.auditing import audit
     from veil.beliefs import KalmanBelief, ObservedBelief, ParticleBelief
     from veil.distortion import expected_distance
     from veil.laws import Gaussian
     from veil.leakage import mutual_information
-    from veil.policies import GaussianNoise, Policy, Quantised, Truth
+    from veil.policies import (
+        Blind,
+        Counterfactual,
+        GaussianNoise,
+        Policy,
+        Quantised,
+        Subsampled,
+        Transport,
+        Truth,
+    )
     from veil.systems import (
         ColouredPlatoon,
         Field,
@@ -28,7 +38,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Blind",
     "ColouredPlatoon",
+    "Counterfactual",
     "Field",
     "Gain",
     "Gaussian",
@@ -40,9 +52,12 @@ __all__ = [
     "Policy",
     "Prior",
     "Quantised",
+    "Subsampled",
     "System",
+    "Transport",
     "Truth",
     "__version__",
+    "audit",
     "check_system",
     "expected_distance",
     "finite_prior",
@@ -51,18 +66,34 @@ __all__ = [
 ]
 
 _HOMES = {
+    "veil.auditing": ("audit",),
     "veil.beliefs": ("KalmanBelief", "ObservedBelief", "ParticleBelief"),
     "veil.distortion": ("expected_distance",),
     "veil.laws": ("Gaussian",),
     "veil.leakage": ("mutual_information",),
-    "veil.policies": ("GaussianNoise", "Policy", "Quantised", "Truth"),
+    "veil.policies": (
+        *("Blind", "Counterfactual", "GaussianNoise", "Policy", "Quantised"),
+        *("Subsampled", "Transport", "Truth"),
+    ),
     "veil.systems": (
         *("ColouredPlatoon", "Field", "Gain", "Platoon", "Prior", "System"),
         *("check_system", "finite_prior", "quasi_random_prior"),
     ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("beliefs", "distortion", "kernel", "laws", "leakage", "policies", "rollout", "session", "systems")
+_MODULES = (
+    "attacks",
+    "auditing",
+    "beliefs",
+    "distortion",
+    "kernel",
+    "laws",
+    "leakage",
+    "policies",
+    "rollout",
+    "session",
+    "systems",
+)
 
 
 def __getattr__(name: str) -> object:

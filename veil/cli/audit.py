@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 
-from veil.audit.options import Options
+from veil.auditing.options import Options
 from veil.cli import systems
 from veil.cli.policies import Choice, Mistake, nearest
 
 if TYPE_CHECKING:
-    from veil.audit import result
+    from veil.auditing import result
     from veil.policies import Policy, PrivatePolicy
     from veil.systems import System
 
@@ -95,8 +95,8 @@ class Audit:
     def measure(self, system: "System", policy: "Policy | PrivatePolicy") -> "result.Audit":
         """The audit itself, with progress on stderr."""
         import veil
-        from veil.audit import engine
-        from veil.audit.store import Store, fingerprint
+        from veil.auditing import engine
+        from veil.auditing.store import Store, fingerprint
 
         store = Store(self.folder, fingerprint(system, policy, self.extent, veil.__version__))
         with progress() as report:
@@ -105,7 +105,7 @@ class Audit:
 
 def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
     """Write the files and pictures, print tables, verdict and paths; whether the verdict is a refusal."""
-    from veil.audit import files, pictures, words
+    from veil.auditing import files, pictures, words
     from veil.cli import audit_table
 
     paths = [*files.write(found, folder), *pictures.draw(found, folder)]

@@ -6,8 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veil.audit.result import AttackResult, Audit, Leakage, WorldResult
-    from veil.audit.statistics import Mean, Rate
+    from veil.auditing.result import AttackResult, Audit, Leakage, WorldResult
+    from veil.auditing.statistics import Mean, Rate
 
 WIDTH = 100  # of paragraphs
 Rows = list[tuple[str, ...]]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from veil.audit.result import ERRORS, AttackResult, Leakage, Verdict
-from veil.audit.statistics import Mean, accuracy_from_information, several
+from veil.auditing.result import ERRORS, AttackResult, Leakage, Verdict
+from veil.auditing.statistics import Mean, accuracy_from_information, several
 
 NEAR = 0.05  # a lower bound this near to H(q) is a proven leak
 TOO_BAD = 0.02  # share of episodes that may be charged the most possible

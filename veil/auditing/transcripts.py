@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from veil.audit.episodes import looks
+from veil.auditing.episodes import looks
 from veil.policies import Policy, PrivatePolicy
 from veil.rollout import Record, Transcript
 from veil.systems.base import System
@@ -83,7 +83,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise TranscriptError(
-            f"{path}: no such file. Write one with `veil.audit.save_transcripts`."
+            f"{path}: no such file. Write one with `veil.auditing.save_transcripts`."
         ) from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise TranscriptError(

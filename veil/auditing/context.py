@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from veil.audit.attackers import Attacker, array, attack_batch, judged
-from veil.audit.episodes import Progress, chosen, in_batches, play_batch
-from veil.audit.forecast import Forecast
-from veil.audit.measure import shared_components
-from veil.audit.options import Options
-from veil.audit.reading import sides_batch
-from veil.audit.result import AttackResult
-from veil.audit.rungs import Rung, release_kind
-from veil.audit.sandwich import Sides
-from veil.audit.store import Store
-from veil.audit.worlds import World
+from veil.auditing.attackers import Attacker, array, attack_batch, judged
+from veil.auditing.episodes import Progress, chosen, in_batches, play_batch
+from veil.auditing.forecast import Forecast
+from veil.auditing.measure import shared_components
+from veil.auditing.options import Options
+from veil.auditing.reading import sides_batch
+from veil.auditing.result import AttackResult
+from veil.auditing.rungs import Rung, release_kind
+from veil.auditing.sandwich import Sides
+from veil.auditing.store import Store
+from veil.auditing.worlds import World
 from veil.policies import Policy, PrivatePolicy
 from veil.rollout import Record
 from veil.systems.base import System

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.image import imread
 from scipy import stats
 
-from tests.audit import made_audits as made
-from veil.audit import calibration, files, pictures, words
+from tests.auditing import made_audits as made
+from veil.auditing import calibration, files, pictures, words
 
 KINDS = made.every_kind()
 REQUIRED = {

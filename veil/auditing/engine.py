@@ -5,21 +5,21 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from veil.audit import elsewhere, reading
-from veil.audit.attackers import Attacker, attackers, judged, longer, never, several_episodes
-from veil.audit.context import Context
-from veil.audit.episodes import LONGER, Progress, chosen, doubled, in_batches, looks, replay_batch
-from veil.audit.forecast import calibration
-from veil.audit.gate import Measured, judge
-from veil.audit.measure import Scored, failed_share, per_component, per_secret, refused
-from veil.audit.options import Options
-from veil.audit.result import AttackResult, Audit, Quantity
-from veil.audit.rungs import CoupledRung, Rung
-from veil.audit.sandwich import Sides
-from veil.audit.store import Store
-from veil.audit.two_sides import BLOCK, choose, measure, over_time
-from veil.audit.utility import table
-from veil.audit.worlds import faithful
+from veil.auditing import elsewhere, reading
+from veil.auditing.attackers import Attacker, attackers, judged, longer, never, several_episodes
+from veil.auditing.context import Context
+from veil.auditing.episodes import LONGER, Progress, chosen, doubled, in_batches, looks, replay_batch
+from veil.auditing.forecast import calibration
+from veil.auditing.gate import Measured, judge
+from veil.auditing.measure import Scored, all_refused, failed_share, per_component, per_secret, refused
+from veil.auditing.options import Options
+from veil.auditing.result import AttackResult, Audit, Quantity
+from veil.auditing.rungs import CoupledRung, Rung, exact_release, sees_state
+from veil.auditing.sandwich import Sides
+from veil.auditing.store import Store
+from veil.auditing.two_sides import BLOCK, choose, measure, over_time
+from veil.auditing.utility import table
+from veil.auditing.worlds import faithful
 from veil.policies import Policy, PrivatePolicy, Truth
 from veil.rollout import Record
 from veil.systems.base import System
@@ -70,6 +70,8 @@ def _run(context: Context, given: Record | None) -> Audit:
     verdict = judge(found, chance)
     index, followed = np.asarray(records.index), _follow(context, records)
     curves = None if followed is None else reading.curves(followed["log_masses"], index, context.log_prior)
+    trusted = verdict.name not in REFUSALS
+    times, secrets = over_time(context, rung, records, scored), per_secret(scored, _names(context.system))
     components = per_component(sides, scored, context.system) if sides is not None and context.apart else ()
     return Audit(
         system=type(context.system).__name__,
@@ -79,11 +81,11 @@ def _run(context: Context, given: Record | None) -> Audit:
         particles=0 if rung is None else rung.particles,
         method="no method applies" if rung is None else rung.name,
         verdict=verdict,
-        leakage=refused(scored.leakage) if verdict.name in REFUSALS else scored.leakage,
+        leakage=scored.leakage if trusted else refused(scored.leakage),
         chance=chance,
-        times=over_time(context, rung, records, scored),
-        secrets=per_secret(scored, _names(context.system)),
-        components=components,
+        times=times if trusted else all_refused(times),
+        secrets=secrets if trusted else all_refused(secrets),
+        components=components if trusted else all_refused(components),
         curves=curves,
         attacks=attacks,
         realised=scored.forecast.scores(),
@@ -165,7 +167,7 @@ def _attacks(
 def _longer(context: Context, episodes: int) -> list[AttackResult]:
     """Who sees runs of twice the length."""
     policy = context.policy
-    if isinstance(policy, PrivatePolicy) or reading.is_exact(context.kind):
+    if isinstance(policy, PrivatePolicy) or exact_release(context.kind):
         return []
     numbers = np.arange(LONGER, LONGER + min(4 * BLOCK, episodes))
     world, twice = faithful(context.system), 2 * context.options.steps
@@ -174,11 +176,13 @@ def _longer(context: Context, episodes: int) -> list[AttackResult]:
 
 
 def _follow(context: Context, records: Record) -> dict[str, np.ndarray] | None:
-    """The Kalman preview over time; None for a policy with private memory."""
+    """The Kalman preview over time; None where a bank of filters has nothing to weigh by."""
     policy = context.policy
     if isinstance(policy, PrivatePolicy):
         return None
-    exact = reading.is_exact(context.kind)
+    exact = sees_state(context.system, policy)
+    if exact_release(context.kind) and not exact:
+        return None
 
     def run(rows: np.ndarray) -> reading.Followed:
         return reading.follow_batch(context.system, policy, exact, chosen(records, rows), context.own_key)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from veil.audit.forecast import Forecast, calibration, lower_bound, pooled, repaired
-from veil.audit.statistics import (
+from veil.auditing.forecast import Forecast, calibration, lower_bound, pooled, repaired
+from veil.auditing.statistics import (
     accuracy_from_information,
     binary_divergence,
     clopper_pearson,

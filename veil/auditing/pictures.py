@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from veil.audit import words
-from veil.audit.belief_pictures import posterior, reliability
-from veil.audit.result import ERRORS, AtStep, Audit
-from veil.audit.statistics import Mean
-from veil.audit.style import BLUE, GREEN, INK, ORANGE, PALE, RED, one_panel
+from veil.auditing import words
+from veil.auditing.belief_pictures import posterior, reliability
+from veil.auditing.result import ERRORS, AtStep, Audit
+from veil.auditing.statistics import Mean
+from veil.auditing.style import BLUE, GREEN, INK, ORANGE, PALE, RED, one_panel
 
 ROLES = {"attack": BLUE, "assisted": ORANGE, "mismatched": PALE}
 ROLE_WORDS = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from veil.audit.result import Audit
+from veil.auditing.result import Audit
 
 BINS = 10
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from veil.audit.result import Quantity
-from veil.audit.statistics import Mean, stratified_mean
+from veil.auditing.result import Quantity
+from veil.auditing.statistics import Mean, stratified_mean
 from veil.rollout import Record
 from veil.systems.base import System
 from veil.systems.platoon import Platoon

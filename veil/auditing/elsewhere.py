@@ -12,13 +12,14 @@ from jaxtyping import Array, Int
 
 from veil.attacks.kalman import KalmanBank, Translated
 from veil.attacks.training import train_attack
-from veil.audit.attackers import Attacker
-from veil.audit.context import Context
-from veil.audit.episodes import TRAINING, chosen, in_batches
-from veil.audit.reading import is_exact, use_batch
-from veil.audit.result import AttackResult, WorldResult
-from veil.audit.statistics import stratified_mean
-from veil.audit.worlds import World, other_worlds
+from veil.auditing.attackers import Attacker
+from veil.auditing.context import Context
+from veil.auditing.episodes import TRAINING, chosen, in_batches
+from veil.auditing.reading import use_batch
+from veil.auditing.result import AttackResult, WorldResult
+from veil.auditing.rungs import exact_release
+from veil.auditing.statistics import stratified_mean
+from veil.auditing.worlds import World, other_worlds
 from veil.policies import PrivatePolicy
 from veil.rollout import Record, Transcript
 
@@ -63,7 +64,7 @@ def _one_world(context: Context, world: World) -> WorldResult:
     records = context.play(context.policy, world, numbers, f"playing: {world.name}")
     found = [learned(context, world, records)]
     policy = context.policy
-    if not isinstance(policy, PrivatePolicy) and not is_exact(context.kind):
+    if not isinstance(policy, PrivatePolicy) and not exact_release(context.kind):
         seen = Translated(policy, world.plant, world.believed)
         right = Attacker(
             "Kalman bank, right model", "attack", lambda _: KalmanBank(world.plant, seen), key=world.name

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-from veil.audit.statistics import Mean, stratified_mean
+from veil.auditing.statistics import Mean, stratified_mean
 
 POWERS = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0])
 MIXES = np.array([1e-6, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from veil.audit.result import (
+from veil.auditing.result import (
     AtStep,
     AttackResult,
     Audit,
@@ -16,7 +16,7 @@ from veil.audit.result import (
     Verdict,
     WorldResult,
 )
-from veil.audit.statistics import Mean, Rate
+from veil.auditing.statistics import Mean, Rate
 
 NAMES = ("Bayes", "Kalman bank", "least squares", "surrogate", "learned", "takes data for truth")
 

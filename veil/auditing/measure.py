@@ -1,14 +1,15 @@
 """From the sides of many episodes to leakages: of the run, over time, per secret, per component."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from scipy import stats
 
-from veil.audit.forecast import Forecast, repaired
-from veil.audit.result import ERRORS, Leakage, Part
-from veil.audit.sandwich import MAIN, Sides, component_upper, forecast_of, upper_scores
-from veil.audit.statistics import Mean, stratified_mean
+from veil.auditing.forecast import Forecast, repaired
+from veil.auditing.result import ERRORS, AtStep, Leakage, Part
+from veil.auditing.sandwich import MAIN, Sides, component_upper, forecast_of, upper_scores
+from veil.auditing.statistics import Mean, stratified_mean
 from veil.systems.base import System
 
 
@@ -119,3 +120,11 @@ def _coupled(bad: np.ndarray, entropy: float) -> Mean:
 def refused(leakage: Leakage) -> Leakage:
     """What is left where the upper side cannot be believed: everything may leak."""
     return Leakage(leakage.lower, Mean(leakage.entropy, 0.0), leakage.entropy)
+
+
+Lined = TypeVar("Lined", AtStep, Part)
+
+
+def all_refused(lines: tuple[Lined, ...]) -> tuple[Lined, ...]:
+    """The same for the lines of a table."""
+    return tuple(replace(line, leakage=refused(line.leakage)) for line in lines)

@@ -5,9 +5,9 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from veil.audit.calibration import Bins, prior_of, reliability_bins
-from veil.audit.result import Audit
-from veil.audit.style import BLUE, INK, PALE, one_panel
+from veil.auditing.calibration import Bins, prior_of, reliability_bins
+from veil.auditing.result import Audit
+from veil.auditing.style import BLUE, INK, PALE, one_panel
 
 PANELS = 9  # most secrets that get a panel each
 

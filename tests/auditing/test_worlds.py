@@ -8,7 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from veil.audit.worlds import (
+from veil.auditing.worlds import (
     World,
     coloured_noise,
     faithful,

@@ -14,11 +14,11 @@ from veil.attacks import Attack, Evidence, LeastSquares, PriorAttack
 from veil.attacks.bayes import Bayes
 from veil.attacks.guides import Unguided
 from veil.attacks.kalman import KalmanBank, Observer, Translated
-from veil.audit.forecast import Forecast, calibration, lower_bound
-from veil.audit.result import AttackResult
-from veil.audit.rungs import believes_data
-from veil.audit.statistics import stratified_mean, stratified_rate
-from veil.laws import Point
+from veil.auditing.forecast import Forecast, calibration, lower_bound
+from veil.auditing.result import AttackResult
+from veil.auditing.rungs import believes_data, exact_release, sees_state
+from veil.auditing.statistics import stratified_mean, stratified_rate
+from veil.laws import Law, Point
 from veil.policies import Policy, PrivatePolicy
 from veil.rollout import Record
 from veil.systems import ColouredPlatoon, IdmPlatoon, KnownStart, Platoon, System, WithInitial, WithNoise
@@ -41,7 +41,7 @@ class Attacker:
 
 
 def attackers(
-    system: System, policy: Policy | PrivatePolicy, kind: object, *, assisted: bool
+    system: System, policy: Policy | PrivatePolicy, kind: Law | None, *, assisted: bool
 ) -> tuple[Attacker, ...]:
     """All but the learned one.
 
@@ -60,7 +60,9 @@ def attackers(
         return tuple(fixed)
     if isinstance(kind, Point):
         exact = Attacker("exact observer", "attack", lambda _: Observer(system, policy))
-        return (exact, *fixed)
+        return (exact, *fixed) if sees_state(system, policy) else tuple(fixed)
+    if exact_release(kind):
+        return tuple(fixed)
     bank = Attacker("Kalman bank", "attack", lambda _: KalmanBank(system, policy))
     bootstrap = Attacker(
         "bootstrap filter",

@@ -7,9 +7,9 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from veil.audit.episodes import play_batch, replay_batch
-from veil.audit.transcripts import TranscriptError, load, save
-from veil.audit.worlds import faithful
+from veil.auditing.episodes import play_batch, replay_batch
+from veil.auditing.transcripts import TranscriptError, load, save
+from veil.auditing.worlds import faithful
 from veil.beliefs.trackers import ParticleTracker
 from veil.policies import GaussianNoise, Transport
 from veil.systems import Gain
@@ -73,7 +73,7 @@ def test_a_file_that_was_tampered_with_is_refused_with_a_reason(episodes, tmp_pa
     with np.load(tmp_path / "good.npz") as file:
         arrays = {name: np.array(file[name]) for name in file.files}
     damage(arrays)
-    np.savez(tmp_path / "bad.npz", **arrays)
+    np.savez(tmp_path / "bad.npz", **arrays)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TranscriptError, match=message):
         load(tmp_path / "bad.npz", system, policy)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from veil.audit import words
-from veil.audit.result import ERRORS, AttackResult, Audit, Leakage, Part, Quantity, WorldResult
+from veil.auditing import words
+from veil.auditing.result import ERRORS, AttackResult, Audit, Leakage, Part, Quantity, WorldResult
 
 MODELLED = "as modelled"
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)

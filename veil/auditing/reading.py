@@ -10,12 +10,11 @@ from jaxtyping import Array, Float, Int
 from veil.attacks.guides import filtered_path
 from veil.attacks.kalman import KalmanBank, Observer, Smooth
 from veil.attacks.smc import public_steps
-from veil.audit.episodes import private_key
-from veil.audit.result import Curves
-from veil.audit.rungs import Rung
-from veil.audit.sandwich import Sides
-from veil.audit.utility import Use, use
-from veil.laws import Law, Point
+from veil.auditing.episodes import private_key
+from veil.auditing.result import Curves
+from veil.auditing.rungs import Rung
+from veil.auditing.sandwich import Sides
+from veil.auditing.utility import Use, use
 from veil.policies import Policy
 from veil.rollout import Record
 from veil.systems.base import System
@@ -89,8 +88,3 @@ def curves(log_masses: np.ndarray, index: np.ndarray, log_prior: np.ndarray) -> 
         np.stack([group.mean(axis=0) for group in masses]),
         np.stack([group.std(axis=0) for group in masses]),
     )
-
-
-def is_exact(kind: Law | None) -> bool:
-    """Whether the releases are the states themselves."""
-    return isinstance(kind, Point)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Int
 from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import Observer
 from veil.attacks.smc import Filter
-from veil.audit.sandwich import APART, Sides, both_sides
+from veil.auditing.sandwich import APART, Sides, both_sides
 from veil.laws import Gaussian, Held, Law, Mixture, Point
 from veil.policies import GaussianNoise, Policy, PrivatePolicy, Truth
 from veil.policies.plain import GridKernel
@@ -141,12 +141,9 @@ def ladder(system: System, policy: Policy | PrivatePolicy) -> tuple[Rung, ...]:
     if isinstance(policy, PrivatePolicy):
         return (CoupledRung(system, policy),)
     law, on_grid = release_kind(system, policy)
-    if isinstance(law, Point):
-        whole = isinstance(policy, Truth) and _shares_state(system)
-        return (ObservedRung(system, policy),) if whole else ()
+    if exact_release(law):
+        return (ObservedRung(system, policy),) if sees_state(system, policy) else ()
     inner = law.inner if isinstance(law, Held) else law
-    if isinstance(inner, Point):
-        return ()
     if isinstance(inner, Gaussian | Mixture) or on_grid:
         return (
             ParticleRung("twisted particles", Filter(system, policy, Twisted(), 128)),
@@ -171,6 +168,11 @@ def release_kind(system: System, policy: Policy) -> tuple[Law, bool]:
     return eqx.filter_eval_shape(probe), grid[-1]
 
 
+def exact_release(law: Law | None) -> bool:
+    """Whether releases carry no noise, fresh or held, so that no filter has a density to weigh by."""
+    return isinstance(law.inner if isinstance(law, Held) else law, Point)
+
+
 def believes_data(system: System) -> GaussianNoise:
     """What a reader assumes who takes the releases for the truth, up to a tenth of one step's noise."""
     law = system.transition(
@@ -181,11 +183,11 @@ def believes_data(system: System) -> GaussianNoise:
     return GaussianNoise(system, jnp.where(spread > 0, 0.1 * spread, 1e-3))
 
 
-def _shares_state(system: System) -> bool:
-    start = system.initial(system.prior.secrets[0]).mean
-    return len(system.shared_fields) == len(system.state_fields) and bool(
-        jnp.allclose(system.output(start + 1.25), start + 1.25)
-    )
+def sees_state(system: System, policy: Policy) -> bool:
+    """Whether the releases are the whole state as it is."""
+    start = system.initial(system.prior.secrets[0]).mean + 1.25
+    whole = len(system.shared_fields) == len(system.state_fields)
+    return isinstance(policy, Truth) and whole and bool(jnp.allclose(system.output(start), start))
 
 
 def _gap(found: Array, given: Array) -> Array:

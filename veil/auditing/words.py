@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from veil.audit.result import ERRORS, AttackResult, Audit
+from veil.auditing.result import ERRORS, AttackResult, Audit
 
 TOOL = "error of the tool"  # how the gate begins a reason that is our mistake
 WORST = 0.99  # quantile of the realised leakage that is told

@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from veil.audit.worlds import World, play
+from veil.auditing.worlds import World, play
 from veil.policies import Policy, PrivatePolicy
 from veil.rollout import Record, Transcript, replay
 from veil.types import Key
@@ -92,7 +92,7 @@ def looks(policy: Policy | PrivatePolicy) -> bool:
 
 
 def private_key(key: Key, number: Int[Array, ""]) -> Key:
-    """The private randomness of an episode, as `veil.audit.worlds.play` gives it to the rollout."""
+    """The private randomness of an episode, as `veil.auditing.worlds.play` gives it to the rollout."""
     return jr.split(jr.fold_in(key, number))[1]
 
 

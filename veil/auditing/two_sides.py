@@ -3,14 +3,14 @@
 import jax
 import numpy as np
 
-from veil.audit.context import Context
-from veil.audit.episodes import PILOT, chosen
-from veil.audit.gate import width_limit
-from veil.audit.measure import Scored, score, unknown
-from veil.audit.result import AtStep
-from veil.audit.rungs import CoupledRung, Rung, ladder
-from veil.audit.sandwich import Sides
-from veil.audit.worlds import faithful
+from veil.auditing.context import Context
+from veil.auditing.episodes import PILOT, chosen
+from veil.auditing.gate import width_limit
+from veil.auditing.measure import Scored, score, unknown
+from veil.auditing.result import AtStep
+from veil.auditing.rungs import CoupledRung, Rung, ladder
+from veil.auditing.sandwich import Sides
+from veil.auditing.worlds import faithful
 from veil.rollout import Record
 
 PILOTS = 64  # episodes to choose a rung on

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.audit import made_audits as made
-from veil.audit import words
-from veil.audit.statistics import Mean, Rate
+from tests.auditing import made_audits as made
+from veil.auditing import words
+from veil.auditing.statistics import Mean, Rate
 
 KINDS = made.every_kind()
 REFUSALS = [

@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from veil.attacks.bayes import plans
 from veil.attacks.smc import Filter, Pin, public_steps
-from veil.audit.forecast import Forecast, pooled
-from veil.audit.statistics import Mean, stratified_mean
+from veil.auditing.forecast import Forecast, pooled
+from veil.auditing.statistics import Mean, stratified_mean
 from veil.resampling import scaled_weights
 from veil.rollout import Record
 from veil.types import Key

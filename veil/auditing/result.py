@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from veil.audit.statistics import Mean, Rate
+from veil.auditing.statistics import Mean, Rate
 
 ERRORS = 3.0  # standard errors in every interval that people are told
 

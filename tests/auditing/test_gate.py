@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from veil.audit.gate import Measured, judge, width_limit
-from veil.audit.result import AttackResult, Leakage
-from veil.audit.statistics import Mean, clopper_pearson
+from veil.auditing.gate import Measured, judge, width_limit
+from veil.auditing.result import AttackResult, Leakage
+from veil.auditing.statistics import Mean, clopper_pearson
 
 H = float(np.log(4))
 

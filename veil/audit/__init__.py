@@ -1,1 +1,0 @@
-"""The audit: two-sided leakage of a whole run, the attacks, the gate and the verdict."""
