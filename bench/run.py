@@ -6,12 +6,13 @@ from typing import Literal
 
 import tyro
 
-from bench import mixture_entropy, particle_filter, report, scaling
+from bench import attackers, mixture_entropy, particle_filter, report, scaling
 
 COMPARISONS = {
     "mixture_entropy": mixture_entropy.run,
     "particle_filter": particle_filter.run,
     "scaling": scaling.run,
+    "attackers": attackers.run,
 }
 
 
@@ -23,7 +24,7 @@ class Bench:
     """small sizes and few repeats, under a minute: shows that everything runs, not how fast"""
     out: Path = Path("bench/results")
     """folder for the JSON files"""
-    only: Literal["mixture_entropy", "particle_filter", "scaling"] | None = None
+    only: Literal["mixture_entropy", "particle_filter", "scaling", "attackers"] | None = None
     """one comparison instead of all"""
 
     def run(self) -> None:

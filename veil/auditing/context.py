@@ -7,6 +7,7 @@ from typing import TypeVar
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from scipy.special import log_softmax
 
 from veil.auditing.attackers import Attacker, array, attack_batch, judged
 from veil.auditing.episodes import Progress, chosen, in_batches, play_batch
@@ -40,7 +41,8 @@ class Context:
         self.system, self.policy, self.options = system, policy, options
         self.progress, self.store = progress, store
         self.key, self.own_key, self.train_key = jr.split(jr.key(options.seed), 3)
-        self.log_prior = np.asarray(system.prior.log_masses)
+        # Masses that were given in single precision sum to one only up to 1e-7.
+        self.log_prior = log_softmax(np.asarray(system.prior.log_masses))
         self.kind = None if isinstance(policy, PrivatePolicy) else release_kind(system, policy)[0]
         self.apart = shared_components(system)
         self.began = time.monotonic()

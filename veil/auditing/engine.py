@@ -9,11 +9,12 @@ from veil.auditing import elsewhere, reading
 from veil.auditing.attackers import Attacker, attackers, judged, longer, never, several_episodes
 from veil.auditing.context import Context
 from veil.auditing.episodes import LONGER, Progress, chosen, doubled, in_batches, looks, replay_batch
+from veil.auditing.fit import LEVEL, examine
 from veil.auditing.forecast import calibration
 from veil.auditing.gate import Measured, judge
 from veil.auditing.measure import Scored, all_refused, failed_share, per_component, per_secret, refused
 from veil.auditing.options import Options
-from veil.auditing.result import AttackResult, Audit, Quantity
+from veil.auditing.result import AttackResult, Audit, Quantity, Verdict
 from veil.auditing.rungs import CoupledRung, Rung, exact_release, sees_state
 from veil.auditing.sandwich import Sides
 from veil.auditing.store import Store
@@ -24,7 +25,7 @@ from veil.policies import Policy, PrivatePolicy, Truth
 from veil.rollout import Record
 from veil.systems.base import System
 
-REFUSALS = ("replay_mismatch", "not_enough_particles", "filter_inconsistent")
+REFUSALS = ("replay_mismatch", "not_enough_particles", "filter_inconsistent", "model_does_not_fit")
 
 
 def audit(
@@ -67,7 +68,7 @@ def _run(context: Context, given: Record | None) -> Audit:
     attacks = _attacks(context, rung, scored, records)
     found = _measured(rung, sides, scored, attacks, mismatch)
     chance = float(np.exp(context.log_prior).max())
-    verdict = judge(found, chance)
+    verdict = _fits(context, given, judge(found, chance))
     index, followed = np.asarray(records.index), _follow(context, records)
     curves = None if followed is None else reading.curves(followed["log_masses"], index, context.log_prior)
     trusted = verdict.name not in REFUSALS
@@ -128,6 +129,21 @@ def _measured(
         failed=0.0 if sides is None else failed_share(sides),
         applicable=rung is not None,
     )
+
+
+def _fits(context: Context, given: Record | None, verdict: Verdict) -> Verdict:
+    """Recorded data must be such as the model makes; where they are not, nothing else counts."""
+    policy = context.policy
+    if given is None or isinstance(policy, PrivatePolicy) or verdict.name == "replay_mismatch":
+        return verdict
+    exact = sees_state(context.system, policy)
+    if exact_release(context.kind) and not exact:
+        return verdict
+    found = examine(context.system, policy, given.public, exact=exact)
+    inputs = {**verdict.inputs, "fit_p": found.p_value, "fit_limit": LEVEL}
+    if found.ok:
+        return Verdict(verdict.name, verdict.reasons, inputs)
+    return Verdict("model_does_not_fit", found.reasons(context.system), inputs)
 
 
 def _replay(context: Context, records: Record) -> int:

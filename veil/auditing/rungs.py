@@ -91,7 +91,7 @@ class ObservedRung(Rung):
         del play_key
         trail = Observer(self.system, self.policy).trail(record.public, key=key)
         steps = trail.health.log_likelihood
-        used = (jnp.arange(steps.shape[0]) < length)[:, None]
+        used = (jnp.arange(steps.shape[0], dtype=jnp.int32) < length)[:, None]
         exact = jnp.sum(jnp.where(used, steps, 0.0), axis=0)
         return _exact_sides(exact, exact[record.index], record, apart)
 
@@ -130,7 +130,7 @@ class CoupledRung(Rung):
 
         found = jax.vmap(again)(jnp.arange(secrets.shape[0], dtype=jnp.int32))
         gaps = _gap(found.shared, record.public.shared) + _gap(found.external, record.public.external)
-        used = jnp.arange(steps) < length
+        used = jnp.arange(steps, dtype=jnp.int32) < length
         agree = jnp.all(jnp.where(used, gaps, 0.0) <= AGREE)
         zeros = jnp.zeros_like(self.system.prior.log_masses)
         return _exact_sides(zeros, jnp.where(agree, 0.0, jnp.nan), record, apart)

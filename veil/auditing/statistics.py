@@ -60,10 +60,10 @@ def clopper_pearson(hits: int, count: int, confidence: float = 0.95) -> Rate:
 def stratified_rate(hits: np.ndarray, index: np.ndarray, prior: np.ndarray) -> Rate:
     """Share of hits under the prior. Exact for equal masses; else a union bound over the secrets."""
     if np.ptp(prior) < 1e-12:
-        return clopper_pearson(int(hits.sum()), len(hits))
+        return clopper_pearson(round(float(hits.sum())), len(hits))
     level = 1.0 - 0.05 / len(prior)
     rates = [
-        clopper_pearson(int(hits[index == k].sum()), int((index == k).sum()), level)
+        clopper_pearson(round(float(hits[index == k].sum())), int((index == k).sum()), level)
         for k in range(len(prior))
     ]
     return Rate(*(float(prior @ [getattr(rate, end) for rate in rates]) for end in ("value", "low", "high")))

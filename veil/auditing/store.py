@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,9 +40,9 @@ class Store:
         path = self.folder / f"{name}.npz"
         if path.exists():
             try:
-                with np.load(path, allow_pickle=False) as arrays:
+                with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
                     return {key: arrays[key] for key in arrays.files}
-            except (OSError, ValueError, EOFError):  # cut short by a crash: make it again
+            except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # cut short by a crash: make it again
                 path.unlink()
         made = make()
         temporary = path.with_suffix(".partial")

@@ -17,6 +17,7 @@ from veil.cli.policies import Choice, Mistake, nearest
 if TYPE_CHECKING:
     from veil.auditing import result
     from veil.policies import Policy, PrivatePolicy
+    from veil.rollout import Record
     from veil.systems import System
 
 REFUSED = 3  # exit code where nothing can be certified
@@ -38,6 +39,8 @@ class Audit:
     extent: Options = field(default_factory=Options)
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder for the files and the pictures"""
+    transcripts: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(optional)")] = None
+    """File of recorded episodes (.npz) to audit instead of fresh ones; see docs/audit.md for its arrays"""
     explain: bool = False
     """Print every number that the verdict is based on, and the leakage by secret"""
 
@@ -98,9 +101,21 @@ class Audit:
         from veil.auditing import engine
         from veil.auditing.store import Store, fingerprint
 
-        store = Store(self.folder, fingerprint(system, policy, self.extent, veil.__version__))
+        records = self.recorded(system, policy)
+        store = Store(self.folder, fingerprint(system, policy, self.extent, records, veil.__version__))
         with progress() as report:
-            return engine.audit(system, policy, self.extent, progress=report, store=store)
+            return engine.audit(system, policy, self.extent, records=records, progress=report, store=store)
+
+    def recorded(self, system: "System", policy: "Policy | PrivatePolicy") -> "Record | None":
+        """The episodes of the file, if there is one."""
+        if self.transcripts is None:
+            return None
+        from veil.auditing.transcripts import TranscriptError, load
+
+        try:
+            return load(self.transcripts, system, policy)
+        except TranscriptError as mistake:
+            complain(mistake)
 
 
 def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
