@@ -30,6 +30,7 @@ bench: .venv-bench/.bench ## speed and memory against peers, in an environment o
 studies: .venv/.base ## long numerical studies of the paper's theorems; writes into build/studies
 	$(BIN)/python paper/study_consistency.py --out build/studies
 	$(BIN)/python paper/study_bellman.py --out build/studies
+	$(BIN)/python paper/study_filter_hacks.py --out build/studies
 
 clean: ## remove everything that make made
 	rm -rf .venv .venv-bench build demo audit bench/results veil.egg-info .pytest_cache .ruff_cache

@@ -166,7 +166,7 @@ def _attacks(
     found: list[AttackResult] = []
     bounded = rung is not None and not isinstance(rung, CoupledRung)
     if rung is not None and bounded:
-        own = Attacker("Bayes", "attack", never, note=f"{rung.name}, three runs")
+        own = Attacker("Bayes", "attack", never, note=rung.name + ", three runs" * (rung.particles > 0))
         found.append(judged(own, scored.forecast, context.seconds.get("two sides", 0.0)))
     assisted = context.options.assisted
     for attacker in attackers(context.system, context.policy, context.kind, assisted=assisted):

@@ -76,8 +76,10 @@ def examine(system: System, policy: Policy, transcripts: Transcript, *, exact: b
         exact: whether the releases are the states themselves.
     """
     placed = np.asarray(_places(system, policy, transcripts, exact))[:, 1:]  # x_1 tells of the start only
-    scores = stats.norm.ppf(np.clip(placed, 1e-12, 1 - 1e-12))
-    episodes, steps, axes = scores.shape
+    if not placed.shape[1]:
+        return Fit(np.ones(placed.shape[2]), np.zeros((placed.shape[2], 0)), 0)
+    scores = np.asarray(stats.norm.ppf(np.clip(placed, 1e-12, 1 - 1e-12)))
+    episodes, steps, axes = len(placed), placed.shape[1], placed.shape[2]
     uniform = np.array([stats.kstest(placed[:, :, axis].ravel(), "uniform").pvalue for axis in range(axes)])
     lags = min(LAGS, steps - 1)
     follow = np.zeros((axes, max(lags, 0)))
