@@ -27,10 +27,11 @@ check: .venv/.dev ## lint, format and types, nothing else
 bench: .venv-bench/.bench ## speed and memory against peers, in an environment of its own
 	$(BENCH)/python -m bench.run
 
-studies: .venv/.base ## long numerical studies of the paper's theorems; writes into build/studies
+studies: .venv/.dev ## long numerical studies of the paper's theorems; writes into build/studies
 	$(BIN)/python paper/study_consistency.py --out build/studies
 	$(BIN)/python paper/study_bellman.py --out build/studies
 	$(BIN)/python paper/study_filter_hacks.py --out build/studies
+	$(BIN)/python -m pytest -m study
 
 clean: ## remove everything that make made
 	rm -rf .venv .venv-bench build demo audit bench/results veil.egg-info .pytest_cache .ruff_cache

@@ -26,7 +26,8 @@ def engine(monkeypatch):
     calls = []
 
     def install(answer):
-        def fake(system, policy, options, *, progress, store):
+        def fake(system, policy, options, *, records, progress, store):
+            assert records is None
             calls.append((system, policy, options, store))
             progress("playing", 0, options.episodes)
             progress("playing", options.episodes, options.episodes)

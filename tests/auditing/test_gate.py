@@ -21,6 +21,7 @@ GOOD = Measured(
     leakage=Leakage(Mean(0.10, 0.005), Mean(0.11, 0.005), H),
     bad=0.0,
     calibration=Mean(0.0, 0.01),
+    vulnerability=Mean(0.27, 0.01),
     ranks=np.random.default_rng(0).uniform(size=(1024, 2)),
     attacks=(attack(0.09),),
     mismatch=0,

@@ -105,6 +105,7 @@ def test_no_gradient_is_nan_when_a_secret_is_empty_or_particles_coincide():
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(slopes))
 
 
+@pytest.mark.study
 def test_a_descent_step_along_the_closed_form_gradient_lowers_it():
     """The bound's gradient holds its reference fixed: a majoriser, so small steps must go down."""
     parameters = problem(7)

@@ -40,11 +40,10 @@ def test_a_direction_in_which_all_are_narrow_costs_no_digits():
 @pytest.mark.parametrize(
     ("spread", "apart", "scale"),
     [
-        (1.0, 1e4, 0.5 * np.eye(2)),
-        (20.0, 0.0, 1e-4 * np.eye(2)),
-        (1.0, 0.0, np.array([[0.5, 0.0], [1.0, 1e-4]])),
+        pytest.param(1.0, 1e4, 0.5 * np.eye(2), marks=pytest.mark.study, id="far"),
+        pytest.param(20.0, 0.0, 1e-4 * np.eye(2), id="narrow"),
+        pytest.param(1.0, 0.0, np.array([[0.5, 0.0], [1.0, 1e-4]]), marks=pytest.mark.study, id="sheared"),
     ],
-    ids=["far", "narrow", "sheared"],
 )
 def test_the_ladder_stays_a_ladder_in_training_precision(spread, apart, scale):
     """All of these tell everything: no rung may fall below log 2, and none may be NaN, nor its slope."""
@@ -75,6 +74,7 @@ def test_the_slope_of_the_coupling_follows_the_weights(float64):
     assert float(jax.grad(value)(0.0)) == pytest.approx(float(wanted), abs=1e-6)
 
 
+@pytest.mark.study
 def test_six_dimensions_are_measured_as_two_are():
     generator = np.random.default_rng(2)
     secret, weight = np.repeat([0, 1, 2], 10), generator.dirichlet(np.ones(30))

@@ -12,7 +12,7 @@ from veil.leakage import closed_form, estimate, mutual_information
 from veil.leakage.quadrature import quadrature
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.study)])
 def test_coinciding_conditionals_leak_nothing_however_far_the_particles_spread(size):
     generator = np.random.default_rng(size)
     mean, covariance = generator.standard_normal((30, size)) * 5.0, random_covariances(generator, 30, size)

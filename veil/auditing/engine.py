@@ -10,7 +10,7 @@ from veil.auditing.attackers import Attacker, attackers, judged, longer, never, 
 from veil.auditing.context import Context
 from veil.auditing.episodes import LONGER, Progress, chosen, doubled, in_batches, looks, replay_batch
 from veil.auditing.fit import LEVEL, examine
-from veil.auditing.forecast import calibration
+from veil.auditing.forecast import calibration, vulnerability
 from veil.auditing.gate import Measured, judge
 from veil.auditing.measure import Scored, all_refused, failed_share, per_component, per_secret, refused
 from veil.auditing.options import Options
@@ -123,6 +123,7 @@ def _measured(
         leakage=scored.leakage,
         bad=0.0 if rung is None else float(scored.bad.mean()),
         calibration=calibration(scored.forecast),
+        vulnerability=vulnerability(scored.forecast),
         ranks=None if sides is None or rung is None or rung.particles == 0 else np.asarray(sides.rank),
         attacks=attacks,
         mismatch=mismatch,
@@ -221,4 +222,5 @@ def _use(
         world = faithful(context.system)
         truth = used(context.play(Truth(context.system), world, rows, "playing true data"))
     tracking = ours["error"] if followed is None else followed["tracking"]
-    return table(context.system, ours, truth, tracking, np.asarray(records.index))
+    budget = context.options.budget
+    return table(context.system, ours, truth, tracking, np.asarray(records.index), budget=budget)

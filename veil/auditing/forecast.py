@@ -99,6 +99,12 @@ def calibration(forecast: Forecast) -> Mean:
     return stratified_mean(forecast.scores() - forecast.claims(), forecast.index, forecast.prior)
 
 
+def vulnerability(forecast: Forecast) -> Mean:
+    """Bayes vulnerability: how often the forecast expects its own first guess to be right."""
+    surest = np.exp(forecast.log_posterior().max(axis=1))
+    return stratified_mean(surest, forecast.index, forecast.prior)
+
+
 def pooled(log_likelihoods: np.ndarray) -> np.ndarray:
     """Mean of several unbiased estimates of the same likelihoods, (R, E, K) to (E, K), in logarithms."""
     return logsumexp(log_likelihoods, axis=0) - np.log(len(log_likelihoods))

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from veil.auditing.result import ERRORS, AttackResult, Leakage, Verdict
-from veil.auditing.statistics import Mean, accuracy_from_information, several
+from veil.auditing.statistics import Mean, accuracy_from_information, information_from_accuracy, several
 
 NEAR = 0.05  # a lower bound this near to H(q) is a proven leak
 TOO_BAD = 0.02  # share of episodes that may be charged the most possible
@@ -31,6 +31,7 @@ class Measured:
         leakage: from both sides.
         bad: share of episodes that the pilots did not agree on.
         calibration: of the auditor's forecast.
+        vulnerability: Bayes vulnerability by the auditor's forecast.
         ranks: (E, N) of the true last state among the particles; None without particles.
         attacks: all adversaries.
         mismatch: number of episodes whose replayed features differ in any bit.
@@ -41,6 +42,7 @@ class Measured:
     leakage: Leakage
     bad: float
     calibration: Mean
+    vulnerability: Mean
     ranks: np.ndarray | None
     attacks: tuple[AttackResult, ...]
     mismatch: int
@@ -92,6 +94,10 @@ def _inputs(measured: Measured, chance: float) -> dict[str, float | str | bool]:
         "best_attack": max(fair, key=lambda row: row.lower.value).name if fair else "",
         "accuracy_low": accuracies[fastest].low if fastest else chance,
         "accuracy_allowed": accuracy_from_information(leakage.high, chance),
+        "lower_from_accuracy": information_from_accuracy(
+            accuracies[fastest].low if fastest else chance, chance
+        ),
+        "bayes_vulnerability": measured.vulnerability.value,
         "accuracy_attack": fastest,
     }
 

@@ -24,6 +24,8 @@ class Options:
     """Audit in worlds that are not the model as well (several minutes)"""
     assisted: bool = True
     """Include adversaries who know more than the threat model grants"""
+    budget: float = 0.0
+    """Distortion budget per step, in units of the system's distortion; 0 for none"""
     training: int = 8192
     """Transcripts to train a learned attacker on"""
 
