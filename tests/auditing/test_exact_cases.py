@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from exact import Case, Folded, Signs, Symbols, folded_on_a_grid, forward, kalman
 
+from veil.attacks import smc
 from veil.attacks.guides import Twisted, Unguided
 from veil.attacks.smc import Filter
 from veil.auditing.gate import width_limit
@@ -48,11 +49,11 @@ CASES = {
 
 
 @eqx.filter_jit
-def played(system, policy) -> Record:
+def played(system, policy, episodes=EPISODES) -> Record:
     def one(number):
         return play(faithful(system), policy, STEPS, number=number, key=PLAY)
 
-    return jax.vmap(one)(jnp.arange(EPISODES, dtype=jnp.int32))
+    return jax.vmap(one)(jnp.arange(episodes, dtype=jnp.int32))
 
 
 def measured(system, policy, *, rung=None, length=STEPS, apart=False):
@@ -182,3 +183,22 @@ def test_a_shorter_length_uses_the_first_releases_only(float64):
         scored, kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
     )
     assert gap(scored, whole).value > gap(scored, truth).value + 0.03
+
+
+@pytest.mark.parametrize(("guide", "particles"), [(Unguided(), 3), (Twisted(), 5)], ids=["plain", "twisted"])
+def test_the_identities_hold_with_few_particles(guide, particles, float64, monkeypatch):
+    """E[p̂/p] = 1 and E[p/p̂*] = 1 for any number of particles; with few, every slip of resampling shows."""
+    monkeypatch.setattr(smc, "THRESHOLD", 2.0)  # at every step
+    case, episodes = Case(sd=(0.5, 0.5, 0.5)), 6144
+    system, policy = case.build()
+    rung = ParticleRung("few", Filter(system, policy, guide, particles))
+    records = played(system, policy, episodes)
+    numbers = jnp.arange(episodes, dtype=jnp.int32)
+    sides = sides_batch(rung, records, numbers, jnp.asarray(STEPS, jnp.int32), PLAY, OWN, False)
+    exact = kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
+    index, rows = np.asarray(records.index), np.arange(episodes)
+    true = exact[rows, index]
+    plain = np.exp(np.asarray(sides.plain)[rows, MAIN, index] - true)
+    for ratios in (plain, np.exp(true - np.asarray(sides.pinned))):
+        error = ratios.std(ddof=1) / np.sqrt(episodes)
+        assert abs(ratios.mean() - 1) < 4.5 * error and error < 0.05, (ratios.mean(), error)

@@ -109,3 +109,13 @@ def test_the_best_of_several_needs_more_errors():
 def test_runs_are_pooled_in_probability():
     logs = np.log(np.array([[[1.0, 2.0]], [[3.0, 6.0]]]))
     assert np.allclose(np.exp(pooled(logs)), [[2.0, 4.0]])
+
+
+def test_a_repair_is_never_scored_on_what_it_was_fitted_to():
+    """Worthless forecasts, few at a time: fitted and scored on the same half they would gain on average."""
+    rng = np.random.default_rng(1)
+    gains = []
+    for _ in range(200):
+        noise = Forecast(2.0 * rng.normal(size=(8, 2)), np.arange(8) % 2, np.log([0.5, 0.5]))
+        gains.append(repaired(noise)[0].mean())
+    assert np.mean(gains) < 3 * np.std(gains) / np.sqrt(len(gains))
