@@ -18,7 +18,7 @@ def test_pinned_ancestors_follow_the_plain_law_given_that_slot_0_keeps_particle_
     monkeypatch.setattr("veil.attacks.smc.THRESHOLD", 2.0)  # always resample
     names = jnp.arange(3.0)[:, None]
     swarm = Swarm(names, Gaussian(names, jnp.zeros((3, 1, 1))), jnp.log(jnp.asarray(weights)))
-    grid = (jnp.arange(30_000) + 0.5) / 30_000
+    grid = jnp.asarray((np.arange(30_000) + 0.5) / 30_000)
 
     def ancestors(pinned):
         refresh = jax.vmap(lambda uniform: _refresh(swarm, jnp.zeros(3), uniform, jnp.asarray(pinned)))
