@@ -58,8 +58,9 @@ def _speed(episodes: int, steps: int, particles: int) -> dict[str, float]:
     def job(attack):
         @jax.jit
         def read(transcripts):
-            one = lambda transcript: attack(transcript, key=KEY).log_likelihood  # noqa: E731
-            return jax.lax.map(one, transcripts, batch_size=4)
+            return jax.lax.map(
+                lambda transcript: attack(transcript, key=KEY).log_likelihood, transcripts, batch_size=4
+            )
 
         return lambda: read(public)
 

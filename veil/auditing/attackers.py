@@ -73,8 +73,11 @@ def attackers(
     )
     found = [bank, *fixed, bootstrap, *_mismatched(system, policy)]
     if assisted:
-        known = lambda record: KalmanBank(KnownStart(system, record.states[0]), policy)  # noqa: E731
-        found.append(Attacker("knows the first state", "assisted", known))
+
+        def knowing(record: Record) -> KalmanBank:
+            return KalmanBank(KnownStart(system, record.states[0]), policy)
+
+        found.append(Attacker("knows the first state", "assisted", knowing))
     return tuple(found)
 
 
@@ -107,19 +110,19 @@ def attack_batch(
     return jax.lax.map(lambda both: one(*both), (records, numbers), batch_size=16)
 
 
-def judged(attacker: Attacker, forecast: Forecast, seconds: float, note: str | None = None) -> AttackResult:
+def judged(name: str, role: str, forecast: Forecast, seconds: float, note: str = "") -> AttackResult:
     """The numbers of one attacker."""
     index, prior = forecast.index, forecast.prior
     return AttackResult(
-        attacker.name,
-        attacker.role,
+        name,
+        role,
         stratified_rate(forecast.hits(), index, prior),
         lower_bound(forecast),
         stratified_mean(forecast.scores(), index, prior),
         calibration(forecast),
         len(index),
         seconds,
-        attacker.note if note is None else note,
+        note,
     )
 
 
@@ -147,8 +150,3 @@ def array(values: object) -> Array:
 def longer(system: System, policy: Policy) -> Attacker:
     """Who sees runs of twice the length."""
     return Attacker("twice the horizon", "assisted", lambda _: KalmanBank(system, policy))
-
-
-def never(record: Record) -> Attack:
-    """For attackers whose forecasts come from elsewhere."""
-    raise NotImplementedError("This attacker's forecasts are made by the audit itself.")

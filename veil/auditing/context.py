@@ -117,4 +117,4 @@ class Context:
         found = self.store.keep(name, make)
         prior = self.log_prior if log_prior is None else log_prior
         forecast = Forecast(found["log_likelihood"], np.asarray(records.index)[rows], prior)
-        return judged(attacker, forecast, float(found["seconds"]))
+        return judged(attacker.name, attacker.role, forecast, float(found["seconds"]), attacker.note)

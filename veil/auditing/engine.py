@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from veil.auditing import elsewhere, reading
-from veil.auditing.attackers import Attacker, attackers, judged, longer, never, several_episodes
+from veil.auditing.attackers import attackers, judged, longer, several_episodes
 from veil.auditing.context import Context
 from veil.auditing.episodes import LONGER, Progress, chosen, doubled, in_batches, looks, replay_batch
 from veil.auditing.fit import LEVEL, examine
@@ -19,7 +19,7 @@ from veil.auditing.rungs import CoupledRung, Rung, exact_release, sees_state
 from veil.auditing.sandwich import Sides
 from veil.auditing.store import Store
 from veil.auditing.two_sides import BLOCK, choose, measure, over_time
-from veil.auditing.utility import table
+from veil.auditing.utility import Use, table
 from veil.auditing.worlds import faithful
 from veil.policies import Policy, PrivatePolicy, Truth
 from veil.rollout import Record
@@ -45,7 +45,7 @@ def audit(
         system: the model, which is also the world that is audited.
         policy: any policy.
         options: the extent of the audit.
-        records: episodes to audit instead of fresh ones, batched, as `load_transcripts` gives them.
+        records: episodes to audit instead of fresh ones, batched, as `veil.auditing.load` gives them.
         progress: told the stage, how many episodes are done, and of how many.
         store: keeps finished stages, so that an interrupted audit can go on.
     """
@@ -167,14 +167,13 @@ def _attacks(
     found: list[AttackResult] = []
     bounded = rung is not None and not isinstance(rung, CoupledRung)
     if rung is not None and bounded:
-        own = Attacker("Bayes", "attack", never, note=rung.name + ", three runs" * (rung.particles > 0))
-        found.append(judged(own, scored.forecast, context.seconds.get("two sides", 0.0)))
+        note = rung.name + ", three runs" * (rung.particles > 0)
+        found.append(judged("Bayes", "attack", scored.forecast, context.seconds.get("two sides", 0.0), note))
     assisted = context.options.assisted
     for attacker in attackers(context.system, context.policy, context.kind, assisted=assisted):
         found.append(context.attack(attacker, records))
     if bounded and assisted:
-        several = Attacker("four runs of one secret", "assisted", never)
-        found.append(judged(several, several_episodes(scored.forecast), 0.0))
+        found.append(judged("four runs of one secret", "assisted", several_episodes(scored.forecast), 0.0))
         found.extend(_longer(context, len(records.index)))
     if context.options.learned:
         found.append(elsewhere.learned(context, faithful(context.system), records))
@@ -214,7 +213,9 @@ def _use(
     rows = np.arange(len(records.index))
 
     def used(played: Record) -> dict[str, np.ndarray]:
-        run = lambda part: reading.use_batch(context.system, chosen(played, part))  # noqa: E731
+        def run(part: np.ndarray) -> Use:
+            return reading.use_batch(context.system, chosen(played, part))
+
         return vars(in_batches("measuring use", run, rows, context.progress))
 
     ours, truth = used(records), None

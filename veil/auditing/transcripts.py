@@ -83,7 +83,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise TranscriptError(
-            f"{path}: no such file. Write one with `veil.auditing.save_transcripts`."
+            f"{path}: no such file. Write one with `veil.auditing.save`."
         ) from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise TranscriptError(
