@@ -67,13 +67,3 @@ def log_correction(aimed: Aimed, z: Noise) -> Scalar:
     log_volume = 0.5 * linalg.log_determinant(aimed.root) - 0.5 * z.shape[0] * math.log(WIDEN)
     log_ratio = log_volume - 0.5 * linalg.dot(apart, apart) / WIDEN + 0.5 * linalg.dot(z, z)
     return -jnp.logaddexp(math.log1p(-DEFENCE) + log_ratio, jnp.full_like(log_ratio, math.log(DEFENCE)))
-
-
-def recover(origin: Gaussian, state: State, fresh: Noise) -> Noise:
-    """A draw of z given that origin.sample(z) = state: what is not determined is taken from `fresh`."""
-    z: list[Array] = []
-    for i in range(state.shape[0]):
-        known = origin.mean[i] + sum((origin.scale[i, j] * z[j] for j in range(i)), 0.0 * state[i])
-        sd = origin.scale[i, i]
-        z.append(jnp.where(sd > 0, (state[i] - known) / jnp.where(sd > 0, sd, 1.0), fresh[i]))
-    return jnp.stack(z)

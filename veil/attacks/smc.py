@@ -15,8 +15,8 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
 from veil.attacks.guides import Guide, Public
-from veil.attacks.potential import Aimed, Potential, aim, draw, log_correction, recover
-from veil.laws import Gaussian
+from veil.attacks.potential import Aimed, Potential, aim, draw, log_correction
+from veil.laws import Gaussian, recovered
 from veil.policies.base import Policy
 from veil.resampling import effective_sample_size, scaled_weights, systematic_at
 from veil.rollout import Transcript
@@ -183,5 +183,5 @@ def _propose(
     z = jax.vmap(draw)(aimed, dice.noise, dice.defence)
     if pin is not None:
         origin = jax.tree.map(lambda leaf: leaf[0], origins)
-        z = z.at[0].set(jnp.where(pin.on, recover(origin, pin.state, dice.free), z[0]))
+        z = z.at[0].set(jnp.where(pin.on, recovered(origin, pin.state, dice.free), z[0]))
     return jax.vmap(Gaussian.sample)(origins, z), jax.vmap(log_correction)(aimed, z)

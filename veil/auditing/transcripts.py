@@ -82,9 +82,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
-        raise TranscriptError(
-            f"{path}: no such file. Write one with `veil.auditing.save`."
-        ) from None
+        raise TranscriptError(f"{path}: no such file. Write one with `veil.auditing.save`.") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise TranscriptError(
             f"{path}: not a complete .npz file ({error}); it may have been cut short."

@@ -2,7 +2,7 @@
 
 from veil.laws.base import Law
 from veil.laws.finite import Finite
-from veil.laws.gaussian import Gaussian, bhattacharyya, chernoff, diagonal_gaussian, gaussian, kl
+from veil.laws.gaussian import Gaussian, bhattacharyya, chernoff, diagonal_gaussian, gaussian, kl, recovered
 from veil.laws.held import Held
 from veil.laws.mixture import Mixture, match_moments
 from veil.laws.point import Point
@@ -20,4 +20,5 @@ __all__ = [
     "gaussian",
     "kl",
     "match_moments",
+    "recovered",
 ]

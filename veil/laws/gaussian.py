@@ -61,6 +61,20 @@ def diagonal_gaussian(mean: Float[Array, "*batch d"], sd: Float[Array, "*batch d
     return Gaussian(mean, sd[..., :, None] * jnp.eye(sd.shape[-1], dtype=sd.dtype))
 
 
+def recovered(law: Gaussian, value: Vector, free: Noise) -> Noise:
+    """A noise that `law.sample` turns into `value`; what the value does not determine is taken from `free`.
+
+    Where the law has no noise along an axis (a zero on the diagonal of its factor) the value says nothing
+    about that number.
+    """
+    noise: list[Array] = []
+    for i in range(value.shape[0]):
+        known = sum((law.scale[i, j] * noise[j] for j in range(i)), law.mean[i])
+        alive = law.scale[i, i] != 0.0
+        noise.append(jnp.where(alive, (value[i] - known) / jnp.where(alive, law.scale[i, i], 1.0), free[i]))
+    return jnp.stack(noise)
+
+
 def kl(first: Gaussian, second: Gaussian) -> Scalar:
     """Kullback-Leibler divergence KL(first ‖ second) in nats."""
     whitened = linalg.invert_lower(second.scale) @ first.scale

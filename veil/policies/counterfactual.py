@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from veil.laws import Gaussian, Law, Point, diagonal_gaussian
+from veil.laws import Gaussian, Law, Point, diagonal_gaussian, recovered
 from veil.policies.blind import optional
 from veil.policies.metric import distortion_metric, geometric_median
 from veil.policies.private import PrivatePolicy
 from veil.systems.base import System
-from veil.types import External, Noise, Secret, Shared, State
+from veil.types import External, Secret, Shared, State
 
 Centre = Literal["mean", "median"]
 Copies = Float[Array, "K N"]
@@ -71,21 +71,11 @@ class Counterfactual(PrivatePolicy):
         return geometric_median(weights, outputs, distortion_metric(self.system))
 
 
-def recovered(law: Gaussian, value: State) -> Noise:
-    """The noise that the law turns into the value; zero where the law has none."""
-    noise: list[Array] = []
-    for i in range(value.shape[0]):
-        known = sum((law.scale[i, j] * noise[j] for j in range(i)), law.mean[i])
-        alive = law.scale[i, i] != 0.0
-        noise.append(jnp.where(alive, (value[i] - known) / jnp.where(alive, law.scale[i, i], 1.0), 0.0))
-    return jnp.stack(noise)
-
-
 def _transfer(own: Gaussian, value: State, laws: Gaussian) -> Copies:
     """What each of the laws makes of the noise that `own` made the value of.
 
     Written as the value plus the differences between the laws: nothing is rounded where they coincide, and
     what the owner's law does not explain is passed on as noise.
     """
-    noise = recovered(own, value)
+    noise = recovered(own, value, jnp.zeros_like(value))
     return value[None, :] + (laws.mean - own.mean[None, :]) + (laws.scale - own.scale[None]) @ noise
