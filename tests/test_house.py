@@ -11,7 +11,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "veil"
 LAYERS = (
     *("types", "linalg", "laws", "kernel", "systems", "components", "resampling", "beliefs", "distortion"),
-    *("leakage", "policies", "session", "rollout", "attacks", "auditing", "demos", "cli"),
+    *("leakage", "policies", "session", "rollout", "attacks", "auditing", "problem", "learners"),
+    *("frontier", "demos", "cli"),
 )
 FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST_FILE, LONGEST_BODY, FEWEST_TESTS = 250, 40, 180

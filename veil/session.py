@@ -17,7 +17,7 @@ from veil.laws import Law
 from veil.policies.base import Policy, Time
 from veil.policies.private import Memory, PrivatePolicy
 from veil.systems.base import System
-from veil.types import External, Features, Key, Secret, Shared, State, Vector
+from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
 
 Seed = Integer[Array, ""]
 
@@ -45,6 +45,7 @@ class Stage(eqx.Module):
     features: Features
     kernel: Kernel | None  # None where the owner's memory decides
     shared: Shared
+    log_choice: Scalar  # log-probability of what was discrete in the draw of y_t; 0 where nothing was
     health: Health | None
 
 
@@ -117,14 +118,14 @@ def share(
     external = situation.external
     if isinstance(policy, PrivatePolicy):
         assert situation.memory is not None  # given by `begin`
-        shared = _draw(policy.law(situation.memory), situation.state, key)
-        return belief, Stage(belief, jnp.zeros(0, shared.dtype), None, shared, None)
+        shared, choice = _draw(policy.law(situation.memory), situation.state, key)
+        return belief, Stage(belief, jnp.zeros(0, shared.dtype), None, shared, choice, None)
     features = look(policy, belief)
     kernel = policy.kernel(features, external, situation.time)
-    shared = _draw(kernel(situation.believed, seen(policy, situation.state)), situation.state, key)
+    shared, choice = _draw(kernel(situation.believed, seen(policy, situation.state)), situation.state, key)
     step_key = public_key(seed, situation.time)
     after, health = take_in(policy, belief, kernel, external, shared, key=step_key)
-    return after, Stage(belief, features, kernel, shared, health)
+    return after, Stage(belief, features, kernel, shared, choice, health)
 
 
 def proceed(
@@ -149,5 +150,7 @@ def seen(policy: Policy | PrivatePolicy, state: State) -> Vector:
     return state[: len(policy.system.state_fields)]
 
 
-def _draw(law: Law, state: State, key: Key) -> Shared:
-    return law.sample(jr.normal(key, (law.noise_size,), state.dtype))
+def _draw(law: Law, state: State, key: Key) -> tuple[Shared, Scalar]:
+    """The release, and the log-probability of what was discrete in its draw."""
+    noise = jr.normal(key, (law.noise_size,), state.dtype)
+    return law.sample(noise), law.log_choice(noise)

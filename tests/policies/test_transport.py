@@ -9,8 +9,8 @@ from scipy.linalg import sqrtm
 from tests.policies.policy_truths import MASSES, play, rig
 from veil.beliefs import KalmanBelief, KalmanTracker, ParticleTracker
 from veil.policies import Transport, zero_leakage_distortion
+from veil.policies.affine import nearest
 from veil.policies.metric import distortion_metric
-from veil.policies.transport import nearest
 from veil.rollout import follow
 from veil.systems import Gain, Platoon, finite_prior
 
@@ -97,11 +97,11 @@ def test_every_secret_is_sent_to_the_same_law_by_the_cheapest_map(float64, size)
         assert np.all(np.linalg.eigvals(move).real > 0)
         sent.append(move @ root @ root.T @ move.T)
         noise = rng.normal(size=(200_000, root.shape[1])) @ root.T
-        apart = (np.asarray(plan.centre) - np.asarray(start)) + noise @ (move.T - np.eye(size))
+        apart = (np.asarray(plan.centres[0]) - np.asarray(start)) + noise @ (move.T - np.eye(size))
         cost += q * np.mean(np.sqrt(np.einsum("bi,ij,bj->b", apart, metric, apart)))
     assert np.allclose(sent, sent[0], rtol=1e-6, atol=1e-7)
     assert np.ptp([np.linalg.det(np.asarray(s)) for s in states.scale]) > 1e-3  # or nothing was to be done
-    assert np.allclose(plan.centre, np.asarray(MASSES) @ np.asarray(plan.starts))
+    assert np.allclose(plan.centres, (np.asarray(MASSES) @ np.asarray(plan.starts))[None])
     assert np.allclose(floor, cost, rtol=1e-2)
     optimum = barycentre_gap(metric, MASSES, sent[0], mixing @ np.asarray(states.scale))
     assert optimum < 1e-6

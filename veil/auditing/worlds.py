@@ -13,7 +13,7 @@ from veil.systems import ColouredPlatoon, IdmPlatoon, Platoon, System, finite_pr
 from veil.systems.probes import evaluate
 from veil.systems.traffic import number as as_number
 from veil.systems.variants import WithInitial, WithNoise, WithPrior
-from veil.types import External, Key, Scalar, State
+from veil.types import External, Key, Scalar, Secret, State
 
 _MISJUDGED = 0.1  # relative sd of an owner's error about its secret
 _BEYOND = 0.3  # how far beyond the ends of the prior, as a share of the secret
@@ -45,6 +45,11 @@ class World(eqx.Module):
                 f"not {self.believed.shape[0]}."
             )
 
+    def taken_for(self, index: Int[Array, ""], *, key: Key) -> Secret:
+        """What the owner of secret `index` takes it for in one episode."""
+        secret = self.believed[index]
+        return secret * (1.0 + self.error * jr.normal(key, secret.shape, secret.dtype))
+
 
 def play(
     world: World, policy: Policy | PrivatePolicy, steps: int, *, number: Int[Array, ""] | int, key: Key
@@ -61,8 +66,7 @@ def play(
     number = jnp.asarray(number, jnp.int32)
     error_key, run_key = jr.split(jr.fold_in(key, number))
     index = number % world.believed.shape[0]
-    secret = world.believed[index]
-    believed = secret * (1.0 + world.error * jr.normal(error_key, secret.shape, secret.dtype))
+    believed = world.taken_for(index, key=error_key)
     return rollout(
         world.plant, policy, steps, public_seed=number, key=run_key, index=index, believed=believed
     )

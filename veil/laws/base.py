@@ -26,3 +26,10 @@ class Law(eqx.Module):
     @abc.abstractmethod
     def log_prob(self, value: Vector) -> Scalar:
         """Log density at `value` (log mass where the law is finite), in nats."""
+
+    @abc.abstractmethod
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Log-probability of the discrete part of the draw `sample(noise)`; zero where there is none.
+
+        A draw has no derivative in the masses that it chooses by; this has, for score-function gradients.
+        """

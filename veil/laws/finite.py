@@ -28,3 +28,7 @@ class Finite(Law):
         """Log mass: −∞ off the atoms, compared bit for bit."""
         hit = jnp.all(self.atoms == value[None, :], axis=-1)
         return logsumexp(jnp.where(hit, jnp.maximum(self.log_masses, LOG_ZERO), -jnp.inf))
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Log-mass of the atom chosen."""
+        return jnp.maximum(self.log_masses[choose(self.log_masses, noise[0])], LOG_ZERO)

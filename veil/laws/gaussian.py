@@ -46,6 +46,11 @@ class Gaussian(Law):
         square = sum(noise[i] * noise[i] for i in range(noise.shape[0]))
         return -0.5 * (square + linalg.log_determinant(self.scale) + noise.shape[0] * LOG_TWO_PI)
 
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Zero: nothing is chosen."""
+        del noise
+        return jnp.zeros((), self.mean.dtype)
+
     def entropy(self) -> Scalar:
         """Differential entropy in nats."""
         return 0.5 * (linalg.log_determinant(self.scale) + self.mean.shape[-1] * (1.0 + LOG_TWO_PI))

@@ -32,3 +32,7 @@ class Held(Law):
         asked = jnp.where(self.fresh, value, jax.lax.stop_gradient(own))
         held = jnp.where(jnp.all(value == self.value), 0.0, -jnp.inf)
         return jnp.where(self.fresh, self.inner.log_prob(asked), held)
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """That of the fresh value; zero where held."""
+        return jnp.where(self.fresh, self.inner.log_choice(noise), 0.0)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from veil import linalg
 from veil.laws.base import Law
 from veil.laws.gaussian import Gaussian
-from veil.types import Noise, Scalar, Vector
+from veil.types import LOG_ZERO, Noise, Scalar, Vector
 
 
 class Mixture(Law):
@@ -31,6 +31,10 @@ class Mixture(Law):
     def log_prob(self, value: Vector) -> Scalar:
         """Log density in nats."""
         return logsumexp(self.log_weights + jax.vmap(lambda part: part.log_prob(value))(self.parts))
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Log-weight of the component that the first number chooses."""
+        return jnp.maximum(self.log_weights[choose(self.log_weights, noise[0])], LOG_ZERO)
 
     def moments(self) -> Gaussian:
         """The Gaussian law with the mixture's mean and covariance."""

@@ -1,5 +1,6 @@
 """A law without randomness and without a density: the true data themselves."""
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil.laws.base import Law
@@ -27,3 +28,8 @@ class Point(Law):
             "A point law has no density. Track noise-free sharing with veil.beliefs.ObservedBelief, "
             "which uses the exact transition densities, or share with Gaussian noise."
         )
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Zero: nothing is chosen."""
+        del noise
+        return jnp.zeros((), self.value.dtype)

@@ -12,6 +12,7 @@ from veil.leakage.entropy import (
     tilt_entropy,
 )
 from veil.leakage.estimate import estimate, estimate_per_component, posterior, posterior_information
+from veil.leakage.finite import finite_information, finite_release
 from veil.leakage.ladder import Ladder, closed_form, ladder, reference
 from veil.leakage.matching import matched
 from veil.leakage.nats import Nats
@@ -29,6 +30,8 @@ __all__ = [
     "coupled",
     "estimate",
     "estimate_per_component",
+    "finite_information",
+    "finite_release",
     "information_modulus",
     "kl_chernoff",
     "kl_entropy",

@@ -3,21 +3,42 @@
 from veil.policies.base import PlainPolicy, Policy
 from veil.policies.blind import Blind
 from veil.policies.counterfactual import Counterfactual
+from veil.policies.encoding import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
+from veil.policies.grid import GridPolicy, grid_atoms, grid_policy
+from veil.policies.learned import LearnedPolicy
+from veil.policies.neural import NeuralPolicy, neural_policy
 from veil.policies.plain import GaussianNoise, Quantised, Truth
 from veil.policies.private import PrivatePolicy
+from veil.policies.residual import ResidualPolicy, residual_policy
+from veil.policies.scaling import Limits, Scaling, Unit
 from veil.policies.subsampled import Subsampled
 from veil.policies.transport import Transport, zero_leakage_distortion
 
 __all__ = [
     "Blind",
     "Counterfactual",
+    "Encoder",
     "GaussianNoise",
+    "GridPolicy",
+    "LearnedPolicy",
+    "Limits",
+    "MgfEncoder",
+    "MomentEncoder",
+    "NeuralPolicy",
     "PlainPolicy",
     "Policy",
     "PrivatePolicy",
     "Quantised",
+    "ResidualPolicy",
+    "Scaling",
     "Subsampled",
     "Transport",
     "Truth",
+    "Unit",
+    "grid_atoms",
+    "grid_policy",
+    "mgf_encoder",
+    "neural_policy",
+    "residual_policy",
     "zero_leakage_distortion",
 ]

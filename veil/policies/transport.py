@@ -11,46 +11,42 @@ from typing import Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from veil import linalg
 from veil.beliefs.base import Belief
 from veil.beliefs.trackers import KalmanTracker, Tracker
 from veil.distortion import expected_distance_quadrature
-from veil.kernel import Kernel
-from veil.laws import Gaussian, diagonal_gaussian
+from veil.laws import Gaussian
+from veil.policies.affine import AffineKernel, Plan
 from veil.policies.barycentre import bures_barycentre, optimal_map, thickened
 from veil.policies.base import Policy, Time
 from veil.policies.metric import distortion_metric
 from veil.systems.base import System
-from veil.systems.prior import Prior
-from veil.types import External, Features, Key, Scalar, Secret, State
+from veil.types import External, Features, Key, Scalar, Shared
 
 Form = Literal["affine", "shift"]
 
 
-class Plan(eqx.Module):
-    """Maps output ↦ centre + maps[θ] (output − starts[θ])."""
-
-    starts: Float[Array, "K Y"]
-    maps: Float[Array, "K Y Y"]
-    centre: Float[Array, " Y"]
-
-
 class Transport(Policy):
     """Share the output moved to the barycentre of its laws given each secret, plus a floor of noise.
+
+    With a `share` below one it goes only that part of the way (displacement interpolation): less distortion,
+    and some leakage; at zero it is the output with noise.
 
     Attributes:
         system: the owner's model.
         sd: standard deviation of the noise per axis, positive; the same for every secret.
         tracker: the belief that the laws are taken from; its mean and covariance per secret are used.
         form: "affine" matches means and covariances, "shift" the means only.
+        share: how far the output is moved, 1 for all the way.
     """
 
     system: System
     sd: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
     tracker: Tracker = KalmanTracker()
     form: Form = eqx.field(default="affine", static=True)
+    share: Scalar = eqx.field(default=1.0, converter=jnp.asarray)
 
     def __check_init__(self):
         if self.form not in get_args(Form):
@@ -65,30 +61,23 @@ class Transport(Policy):
         laws = output_laws(self.system, belief)
         return jnp.concatenate([belief.log_masses, laws.mean.reshape(-1), laws.scale.reshape(-1)])
 
-    def kernel(self, features: Features, external: External, time: Time) -> "TransportKernel":
+    def kernel(self, features: Features, external: External, time: Time) -> AffineKernel:
         """The plan for these laws."""
         del external, time
+        log_masses, laws = self.split(features)
+        plan = self.plan(log_masses, laws).partly(jnp.broadcast_to(self.share, log_masses.shape))
+        noise = jnp.broadcast_to(jnp.diag(self.sd), plan.maps.shape)
+        return AffineKernel(self.system, plan, noise)
+
+    def split(self, features: Features) -> tuple[Float[Array, " K"], Gaussian]:
+        """The log-masses and the laws of the output that the features stand for."""
         count, size = self.system.prior.log_masses.shape[0], len(self.system.shared_fields)
         log_masses, mean, scale = jnp.split(features, [count, count * (1 + size)])
-        laws = Gaussian(mean.reshape(count, size), scale.reshape(count, size, size))
-        plan = make_plan(log_masses, laws, distortion_metric(self.system), self.form)
-        return TransportKernel(self.system, plan, self.sd)
+        return log_masses, Gaussian(mean.reshape(count, size), scale.reshape(count, size, size))
 
-
-class TransportKernel(Kernel):
-    """Gaussian around the transported output. A secret off the prior is moved like the nearest one on it."""
-
-    system: System
-    plan: Plan
-    sd: Float[Array, " Y"]
-
-    def __call__(self, secret: Secret, state: State) -> Gaussian:
-        """The law of the release."""
-        index = nearest(self.system.prior, secret)
-        apart = self.system.output(state) - self.plan.starts[index]
-        # Summed entry by entry: a product with a matrix of size two under `vmap` is many times slower.
-        moved = jnp.sum(self.plan.maps[index] * apart[None, :], axis=1)
-        return diagonal_gaussian(self.plan.centre + moved, self.sd)
+    def plan(self, log_masses: Float[Array, " K"], laws: Gaussian) -> Plan:
+        """All the way."""
+        return make_plan(log_masses, laws, distortion_metric(self.system), self.form)
 
 
 def output_laws(system: System, belief: Belief) -> Gaussian:
@@ -114,24 +103,17 @@ def make_plan(
     """
     weights = jnp.exp(log_masses)
     centre = weights @ laws.mean
+    centres = jnp.broadcast_to(centre, laws.mean.shape)
     if form == "shift":
         unit = jnp.eye(centre.shape[0], dtype=centre.dtype)
-        return Plan(laws.mean, jnp.broadcast_to(unit, laws.scale.shape), centre)
+        return Plan(laws.mean, jnp.broadcast_to(unit, laws.scale.shape), centres)
     lower = linalg.cholesky(metric)  # lowerᵀ y are coordinates in which the distortion is Euclidean
     roots = lower.T[None] @ laws.scale
     covariances = thickened(roots @ jnp.swapaxes(roots, 1, 2))
     middle = bures_barycentre(weights, covariances)
     maps = jax.vmap(optimal_map, (0, None))(covariances, middle)
     back = linalg.invert_lower(lower).T
-    return Plan(laws.mean, back[None] @ maps @ lower.T[None], centre)
-
-
-def nearest(prior: Prior, secret: Secret) -> Int[Array, ""]:
-    """Index of the nearest secret of the prior, each coordinate in units of its standard deviation there."""
-    masses = jnp.exp(prior.log_masses)
-    variance = masses @ (prior.secrets - (masses @ prior.secrets)[None, :]) ** 2
-    unit = jnp.where(variance > 0.0, variance, 1.0)
-    return jnp.argmin(jnp.sum((prior.secrets - secret[None, :]) ** 2 / unit[None, :], axis=1))
+    return Plan(laws.mean, back[None] @ maps @ lower.T[None], centres)
 
 
 def zero_leakage_distortion(system: System, belief: Belief, form: Form = "affine") -> Scalar:
@@ -145,9 +127,9 @@ def zero_leakage_distortion(system: System, belief: Belief, form: Form = "affine
     plan = make_plan(belief.log_masses, laws, metric, form)
     lower = linalg.cholesky(metric)
 
-    def one(law: Gaussian, spread: Float[Array, "Y Y"]) -> Scalar:
-        offset = lower.T @ (plan.centre - law.mean)
+    def one(law: Gaussian, centre: Shared, spread: Float[Array, "Y Y"]) -> Scalar:
+        offset = lower.T @ (centre - law.mean)
         change = lower.T @ (spread @ law.scale - law.scale)
         return expected_distance_quadrature(jnp.ones_like(offset), offset, change @ change.T)
 
-    return jnp.exp(belief.log_masses) @ jax.vmap(one)(laws, plan.maps)
+    return jnp.exp(belief.log_masses) @ jax.vmap(one)(laws, plan.centres, plan.maps)

@@ -1,0 +1,131 @@
+"""The one train loop: update, look, keep the best, save, stop when nothing gets better."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+
+from veil.auditing.store import fingerprint
+from veil.learners.base import Family, Learner, Progress
+from veil.learners.diary import Diary
+from veil.learners.looks import Look, examine
+from veil.learners.options import Training
+from veil.policies.learned import LearnedPolicy
+
+Report = Callable[[dict[str, float]], None]
+Tree = TypeVar("Tree")
+_TRAINING = 0x7EA1  # keeps the keys of training apart from those of audits with the same seed
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training gave.
+
+    Attributes:
+        policy: the best one by fresh episodes.
+        look: what was seen of it there.
+        updates: how many were made.
+        best: after how many of them the policy was kept.
+        reason: why training ended.
+    """
+
+    policy: LearnedPolicy
+    look: Look
+    updates: int
+    best: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where a training stands: the learner, and the best policy so far with its merit."""
+
+    progress: Progress
+    best: LearnedPolicy
+    merit: tuple[float, float]
+    best_at: int = 0
+    waited: int = 0
+
+    @property
+    def updates(self) -> int:
+        """How many were made."""
+        return int(self.progress.updates)
+
+    def judged(self, look: Look) -> "Course":
+        """After a look at the present policy: better than the best, or one look waited."""
+        if look.merit < self.merit:
+            return replace(self, best=self.progress.policy, merit=look.merit, best_at=self.updates, waited=0)
+        return replace(self, waited=self.waited + 1)
+
+
+def train(
+    family: Family,
+    learner: Learner,
+    policy: LearnedPolicy,
+    options: Training | None = None,
+    *,
+    report: Report = lambda metrics: None,
+    folder: Path | None = None,
+) -> Trained:
+    """Train a policy, in single precision.
+
+    Args:
+        family: the problem, or one per plant that the policy may meet.
+        learner: how to improve it.
+        policy: where to start; the result is never worse on the episodes that are looked at.
+        options: how long, and how often to look.
+        report: told the metrics of every update, with those of a look when there was one.
+        folder: where the course is kept; a training that was interrupted there goes on as if it had not been.
+    """
+    options = options or Training()
+    with jax.enable_x64(False):
+        family, learner, policy = single(family), single(learner), single(policy)
+        key = jr.fold_in(jr.key(options.seed), _TRAINING)
+        diary = Diary(folder, fingerprint(family, learner, policy, options))
+        course, look = _first(family, learner, policy, options, key)
+        report({"update": 0.0} | look.metrics())
+        course = diary.resume(course)
+        update = eqx.filter_jit(learner.update)
+        while course.updates < options.updates and not _tired(course, options):
+            began = time.monotonic()
+            own = jr.fold_in(key, course.progress.updates)
+            progress, metrics = update(family, course.progress, key=own)
+            course, line = replace(course, progress=progress), {k: float(v) for k, v in metrics.items()}
+            line |= {"update": float(course.updates), "seconds": time.monotonic() - began}
+            if course.updates % options.look == 0 or course.updates == options.updates:
+                look = examine(family, progress.policy, options.looked, options.seed)
+                course, line = course.judged(look), line | look.metrics()
+                diary.save(course)
+            diary.write(line)
+            report(line)
+        reason = f"no better in {options.patience} looks" if _tired(course, options) else "all updates made"
+        look = examine(family, course.best, options.looked, options.seed)
+        return Trained(course.best, look, course.updates, course.best_at, reason)
+
+
+def single(tree: Tree) -> Tree:
+    """The same object in single precision; call it where that is the default."""
+
+    def lower(leaf: object) -> object:
+        return jnp.asarray(leaf, jnp.float32) if eqx.is_inexact_array(leaf) else leaf
+
+    return jax.tree.map(lower, tree)
+
+
+def _first(
+    family: Family, learner: Learner, policy: LearnedPolicy, options: Training, key: jax.Array
+) -> tuple[Course, Look]:
+    """The policy that training starts from is the first to be judged."""
+    progress = learner.begin(family, policy, key=jr.fold_in(key, options.updates))
+    look = examine(family, policy, options.looked, options.seed)
+    return Course(progress, policy, look.merit), look
+
+
+def _tired(course: Course, options: Training) -> bool:
+    return 0 < options.patience <= course.waited

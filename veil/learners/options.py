@@ -1,0 +1,60 @@
+"""How a policy is designed and trained. Imports nothing heavy: the command line reads it at once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Start = Literal["transport", "plain"]
+
+
+@dataclass(frozen=True)
+class Design:
+    """What the policy looks like before it is trained."""
+
+    start: Start = "transport"
+    """transport: a network on top of perfect privacy; plain: a network that begins with noise on true data"""
+    encoder: Literal["moments", "mgf"] = "moments"
+    """What a plain network sees of the belief: moments per secret, or moment-generating features"""
+    parts: int = 1
+    """Gaussians per release law of a plain network; more than one makes a mixture"""
+    particles: int = 0
+    """Particles per secret in the policy's belief; 0 for one Kalman filter per secret"""
+    floor: float = 0.05
+    """Least noise, as a share of the usual spread of the output"""
+    width: int = 64
+    """Neurons per hidden layer"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        if self.parts < 1 or self.particles < 0 or self.width < 1:
+            raise ValueError("parts and width are at least 1, particles at least 0.")
+        if not 0.0 < self.floor < 1.0:
+            raise ValueError("floor is a share of the output's spread between 0 and 1, e.g. 0.05.")
+        if self.start == "transport" and (self.parts > 1 or self.encoder != "moments"):
+            raise ValueError("parts and encoder are for --start plain; on transport there is one Gaussian.")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long and how fast to learn."""
+
+    updates: int = 300
+    """Gradient steps at most"""
+    episodes: int = 32
+    """Episodes per gradient step, shared evenly by the secrets"""
+    learning_rate: float = 2e-3
+    """Step size of Adam at the start; it falls to nearly zero by a cosine"""
+    look: int = 25
+    """Gradient steps between two looks at fresh episodes"""
+    looked: int = 128
+    """Fresh episodes per look, the same ones every time"""
+    patience: int = 6
+    """Looks without a better objective before training ends; 0 to go on to the end"""
+    seed: int = 0
+    """Seed of all randomness (no unit); the same seed gives the same policy"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        if min(self.updates, self.episodes, self.look, self.looked) < 1 or self.patience < 0:
+            raise ValueError("updates, episodes, look and looked are counts of at least 1.")
+        if not self.learning_rate > 0.0:
+            raise ValueError("The learning rate must be positive, e.g. 0.002.")

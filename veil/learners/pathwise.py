@@ -1,0 +1,129 @@
+"""Learning by derivatives straight through the kernel, the belief and the closed loop.
+
+The release is a differentiable function of noise, and so are the belief, the world and everything that is
+charged: the derivative of the objective is that of one long program. What is discrete in a draw (the
+component of a mixture, the atom of a grid) enters by its score, with the mean over the episodes as baseline.
+Ancestors in resampling are constants. Leakage is the sum of what each release tells given the history; the
+filter's own log-posterior of the true secret would be the wrong thing to minimise, since a filter that breaks
+makes it as small as one likes.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float
+
+from veil.learners.base import Family, Learner, Metrics, Progress
+from veil.learners.multiplier import raised
+from veil.policies.learned import LearnedPolicy
+from veil.problem import Outcome, Problem
+from veil.types import Key, Scalar
+
+CLIP = 1.0  # largest norm of a gradient, after scaling by the objective's own size
+
+
+class Pathwise(Learner):
+    """Adam on pathwise gradients.
+
+    Attributes:
+        episodes: per update and problem, shared evenly by the secrets.
+        updates: over which the step size falls to nearly zero.
+        learning_rate: step size at the start.
+        dual_rate: of the price of distortion, see `raised`.
+        emphasis: how much the worst problem of a family counts, per unit of the objective: 0 for the mean,
+            large for the maximum.
+    """
+
+    episodes: int = eqx.field(default=32, static=True)
+    updates: int = eqx.field(default=300, static=True)
+    learning_rate: float = eqx.field(default=2e-3, static=True)
+    dual_rate: Scalar = eqx.field(default=0.1, converter=jnp.asarray)
+    emphasis: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Clipped Adam with cosine decay; a step that is not a number is left out."""
+        schedule = optax.cosine_decay_schedule(self.learning_rate, self.updates, 0.02)
+        steps = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(schedule))
+        return optax.apply_if_finite(steps, max_consecutive_errors=self.updates)
+
+    def begin(self, family: Family, policy: LearnedPolicy, *, key: Key) -> Progress:
+        """The policy as it is, the price at its floor."""
+        del key
+        memory = self.optimiser.init(eqx.filter(policy.network, eqx.is_inexact_array))
+        return Progress(policy, family[0].objective.distortion_price, jnp.asarray(0, jnp.int32), memory)
+
+    def update(self, family: Family, progress: Progress, *, key: Key) -> tuple[Progress, Metrics]:
+        """One step down the gradient, one step of the price."""
+
+        def loss(network: eqx.Module) -> tuple[Scalar, list[Outcome]]:
+            policy = eqx.tree_at(lambda one: one.network, progress.policy, network)
+            first = progress.updates * self.episodes
+            played = [self._play(problem, policy, first, key) for problem in family]
+            losses = [surrogate(p, o, progress.price) for p, o in zip(family, played, strict=True)]
+            return emphasised(jnp.stack(losses), self.emphasis), played
+
+        network = progress.policy.network
+        (_, played), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(network)
+        trained = eqx.filter(network, eqx.is_inexact_array)
+        steps, memory = self.optimiser.update(gradient, progress.memory, trained)  # pyright: ignore[reportArgumentType]
+        policy = eqx.tree_at(lambda one: one.network, progress.policy, eqx.apply_updates(network, steps))
+        metrics = summary(family, played) | {"gradient": optax.global_norm(gradient), "price": progress.price}
+        price = raised(progress.price, metrics["distortion"], family[0].objective, self.dual_rate)
+        return Progress(policy, price, progress.updates + 1, memory), metrics
+
+    def _play(self, problem: Problem, policy: LearnedPolicy, first: Array, key: Key) -> Outcome:
+        rows = -(-self.episodes // problem.secrets) * problem.secrets
+        return problem.episodes(policy, first + jnp.arange(rows, dtype=jnp.int32), key=key)
+
+
+def surrogate(problem: Problem, outcome: Outcome, price: Scalar) -> Scalar:
+    """A number whose derivative estimates that of the mean objective, without bias; its value is the mean.
+
+    Choices before step t bear on what is charged at t; the leakage of a release does not depend on its own
+    draw, its distortion and what follows do.
+    """
+    weights, objective = _weights(problem, outcome), problem.objective
+    told = objective.privacy_weight * outcome.leakage
+    paid = objective.total(outcome, price) - told
+    until = jnp.cumsum(outcome.log_choice, axis=1)
+    total = _scored(told, until - outcome.log_choice, weights) + _scored(paid, until, weights)
+    return jnp.sum(weights @ total)
+
+
+def _scored(values: Float[Array, "B T"], log_choice: Float[Array, "B T"], weights: Float[Array, " B"]):
+    """The values, with the derivative of what their distribution owes to discrete choices."""
+    constant = jax.lax.stop_gradient(values)
+    above = constant - (weights @ constant)[None, :]
+    return values + above * (log_choice - jax.lax.stop_gradient(log_choice))
+
+
+def _weights(problem: Problem, outcome: Outcome) -> Float[Array, " B"]:
+    """Prior masses of the episodes' secrets, which take turns; they sum to one."""
+    masses = jnp.exp(problem.world.plant.prior.log_masses)
+    rounds = outcome.leakage.shape[0] // problem.secrets
+    return jnp.tile(masses, rounds) / rounds
+
+
+def emphasised(losses: Float[Array, " W"], emphasis: Scalar) -> Scalar:
+    """Between the mean (0) and the maximum (∞) of the losses: log-mean-exp."""
+    if losses.shape[0] == 1:
+        return losses[0]
+    safe = jnp.where(emphasis > 0.0, emphasis, 1.0)
+    soft = (logsumexp(safe * losses) - jnp.log(float(losses.shape[0]))) / safe
+    return jnp.where(emphasis > 0.0, soft, jnp.mean(losses))
+
+
+def summary(family: Family, played: list[Outcome]) -> Metrics:
+    """Per episode: leakage in nats, cost summed; distortion per step. Of a family, the worst leakage."""
+    found = [_means(problem, outcome) for problem, outcome in zip(family, played, strict=True)]
+    leakage, cost, distortion = (jnp.stack(column) for column in zip(*found, strict=True))
+    return {"leakage": jnp.max(leakage), "cost": jnp.mean(cost), "distortion": jnp.max(distortion)}
+
+
+def _means(problem: Problem, outcome: Outcome) -> tuple[Scalar, Scalar, Scalar]:
+    weights = _weights(problem, outcome)
+    leakage, cost = jnp.sum(weights @ outcome.leakage), jnp.sum(weights @ outcome.cost)
+    return leakage, cost, jnp.mean(weights @ outcome.distortion)

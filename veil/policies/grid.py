@@ -1,0 +1,137 @@
+"""A learned policy that shares one of finitely many values: leakage has an exact formula there."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, ArrayLike, Float
+
+from veil.beliefs.base import Belief
+from veil.beliefs.particles import Scheme
+from veil.beliefs.trackers import ParticleTracker, Tracker
+from veil.kernel import Kernel
+from veil.laws import Finite
+from veil.policies.base import Time
+from veil.policies.encoding import Form
+from veil.policies.learned import LearnedPolicy
+from veil.policies.networks import Context, Network, Summary, start_encoder, start_network
+from veil.policies.scaling import Scaling, bounded
+from veil.systems.base import System
+from veil.types import External, Features, Key, Scalar, Secret, State
+
+_PARTICLES = 81
+_STRETCH = 3.0  # the reach is within e^±3 of what it was at the start
+
+
+class GridPolicy(LearnedPolicy):
+    """Share one of the atoms, with log-masses from a network.
+
+    Before training these are −½ |(atom − output) / reach|², as if Gaussian noise of sd `reach` were rounded
+    to the grid. The network adds a number per atom, and stretches the reach per axis.
+
+    Attributes:
+        system: the owner's model.
+        scaling: units of everything.
+        atoms: the values.
+        sd: reach at the start, in units of the output.
+        tracker: the belief that the policy looks at: bootstrap particles, as finite laws have no slope.
+        network: all that is learned.
+    """
+
+    system: System
+    scaling: Scaling
+    atoms: Float[Array, "J Y"]
+    sd: Scalar
+    tracker: Tracker
+    network: Network  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def start(self, *, key: Key) -> Belief:
+        """As the tracker begins."""
+        return self.tracker.start(self.system, key=key)
+
+    def features(self, belief: Belief) -> Features:
+        """As the encoder sums it up."""
+        return self.network.encoder(belief, self.scaling)
+
+    def kernel(self, features: Features, external: External, time: Time) -> "AtomsKernel":
+        """The network at these public numbers."""
+        context = self.network.context(features, self.scaling.public(external, time))
+        return AtomsKernel(self.system, self.scaling, self.atoms, self.sd, self.network, context)
+
+
+class AtomsKernel(Kernel):
+    """The same atoms for every secret and state, with masses of their own."""
+
+    system: System
+    scaling: Scaling
+    atoms: Float[Array, "J Y"]
+    sd: Scalar
+    network: Network
+    context: Context
+
+    def __call__(self, secret: Secret, state: State) -> Finite:
+        """The law of the release."""
+        raw = self.network(self.context, self.scaling.secret(secret), self.scaling.state(state))
+        scores, stretch = jnp.split(raw, [self.atoms.shape[0]])
+        widen = jnp.exp(bounded(stretch, jnp.asarray(_STRETCH, raw.dtype)))
+        reach = self.sd * self.scaling.output.spread * widen
+        apart = (self.atoms - self.system.output(state)[None, :]) / reach[None, :]
+        return Finite(self.atoms, jax.nn.log_softmax(scores - 0.5 * jnp.sum(apart**2, axis=1)))
+
+
+def grid_atoms(
+    low: ArrayLike | Sequence, high: ArrayLike | Sequence, counts: Sequence[int]
+) -> Float[Array, "J Y"]:
+    """All points of a regular grid, both ends included, the last axis running fastest."""
+    low, high = jnp.asarray(low, float), jnp.asarray(high, float)
+    if not low.shape == high.shape == (len(counts),):
+        raise ValueError(f"Give low, high and counts per axis; got {low.shape}, {high.shape}, {len(counts)}.")
+    if min(counts) < 2 or not bool(jnp.all(low < high)):
+        raise ValueError("A grid needs low < high and at least 2 points on every axis.")
+    axes = [jnp.linspace(low[i], high[i], count) for i, count in enumerate(counts)]
+    return jnp.stack(jnp.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(counts))
+
+
+def grid_policy(
+    system: System,
+    scaling: Scaling,
+    atoms: Float[Array, "J Y"],
+    *,
+    tracker: Tracker | None = None,
+    encoder: Summary = "moments",
+    form: Form = "relu",
+    width: int = 64,
+    sd: float = 0.3,
+    key: Key,
+) -> GridPolicy:
+    """A policy that shares one of the atoms near the output, until it is trained.
+
+    Args:
+        system: the owner's model.
+        scaling: units, of this system's sizes and number type.
+        atoms: what may be shared, see `grid_atoms`.
+        tracker: the belief to look at; by default 81 bootstrap particles per secret.
+        encoder: how the belief is summed up.
+        form: of the features at learned points, if the encoder is "mgf".
+        width: number of hidden units per layer.
+        sd: how far from the output the atoms are at the start, in units of the output.
+        key: of the random weights.
+    """
+    size, dtype = len(system.shared_fields), scaling.state.centre.dtype
+    if atoms.shape[1] != size:
+        raise ValueError(f"Atoms must have as many coordinates as a release, {size}; got {atoms.shape[1]}.")
+    if not sd > 0.0:
+        raise ValueError(f"sd must be positive, in units of the output; got {sd}.")
+    encoder_key, network_key = jr.split(key)
+    made = start_encoder(system, scaling, encoder, form, key=encoder_key)
+    bias = jnp.zeros(atoms.shape[0] + size, dtype)
+    network = start_network(system, scaling, made, bias, width, key=network_key)
+    return GridPolicy(
+        system=system,
+        scaling=scaling,
+        atoms=atoms.astype(dtype),
+        sd=jnp.asarray(sd, dtype),
+        tracker=ParticleTracker(_PARTICLES, Scheme()) if tracker is None else tracker,
+        network=network,
+    )

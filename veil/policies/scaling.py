@@ -1,0 +1,78 @@
+"""Units for networks: what is usual for a system, so that every input and output is of size one."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from veil.types import External, Scalar, Secret, State, Vector
+
+
+class Unit(eqx.Module):
+    """A usual value and a usual deviation from it, per coordinate; the deviation is never zero."""
+
+    centre: Float[Array, " d"] = eqx.field(converter=jnp.asarray)
+    spread: Float[Array, " d"] = eqx.field(converter=jnp.asarray)
+
+    def __call__(self, value: Vector) -> Vector:
+        """In this unit."""
+        return (value - self.centre) / self.spread
+
+
+class Scaling(eqx.Module):
+    """Units of everything that a policy looks at, and the horizon that it was made for.
+
+    They are constants of the policy and are not trained. `veil.learners.usual` measures them by sharing true
+    data.
+    """
+
+    secret: Unit
+    state: Unit
+    external: Unit
+    output: Unit
+    steps: Scalar
+
+    def point(self, secret: Secret, state: State) -> Vector:
+        """Secret and state in one row, each in its unit: what the paper calls a particle."""
+        return jnp.concatenate([self.secret(secret), self.state(state)])
+
+    def public(self, external: External, time: Array) -> Vector:
+        """External input and progress t/T in one row; beyond the horizon, time stands still."""
+        progress = jnp.minimum(time.astype(external.dtype) / self.steps, 1.0)
+        return jnp.append(self.external(external), progress)
+
+
+class Limits(eqx.Module):
+    """What a learned kernel may do at most, so that an adversary who linearises it is nearly exact.
+
+    All in units of the output (`Scaling.output`). With `slope` below one the mean of the release is a
+    one-to-one function of the output: a policy cannot fold states onto each other to confuse a filter.
+
+    Attributes:
+        offset: largest distance of the mean from the output, per axis.
+        low: least standard deviation of the noise, per axis.
+        high: largest standard deviation of the noise, per axis.
+        slope: Lipschitz constant of the offset as a function of the output or state.
+    """
+
+    offset: Scalar = eqx.field(default=4.0, converter=jnp.asarray)
+    low: Scalar = eqx.field(default=0.05, converter=jnp.asarray)
+    high: Scalar = eqx.field(default=4.0, converter=jnp.asarray)
+    slope: Scalar = eqx.field(default=0.9, converter=jnp.asarray)
+
+
+def bounded(value: Array, limit: Scalar) -> Array:
+    """A value within ±limit, with slope one at zero and less elsewhere."""
+    return limit * jnp.tanh(value / limit)
+
+
+def between(value: Array, low: Scalar, high: Scalar) -> Array:
+    """Positive numbers between two limits, geometrically halfway at zero."""
+    return low * jnp.exp(jnp.log(high / low) * jax.nn.sigmoid(value))
+
+
+def halfway(value: Array, low: Scalar, high: Scalar) -> Array:
+    """The number that `between` turns into `value`; values at or beyond a limit are moved inside a little."""
+    place = jnp.log(value / low) / jnp.log(high / low)
+    inside = jnp.clip(place, 0.02, 0.98)
+    return jnp.log(inside) - jnp.log1p(-inside)

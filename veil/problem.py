@@ -1,0 +1,155 @@
+"""The particle-belief MDP: a small adapter of (world, belief, objective) over the one owner step.
+
+Its state is the belief, the external input and the time; its action is a kernel, chosen by the policy; what a
+step charges is kept apart until somebody weighs it: leakage, cost and distortion.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int
+
+from veil.attacks.kalman import Translated
+from veil.auditing.worlds import World, faithful
+from veil.beliefs.base import Belief
+from veil.beliefs.trackers import Tracker
+from veil.leakage.stage import Measure
+from veil.policies.base import Policy
+from veil.session import Situation, Stage, begin, first_belief, proceed, share
+from veil.systems.base import System
+from veil.types import Key, Scalar
+
+
+class Outcome(eqx.Module):
+    """What releases charged: of one step, or of many (batched).
+
+    Attributes:
+        leakage: I(Θ; Y_t | h_t) under the judging belief, nats.
+        cost: r(θ, x, x', y), in units of the system.
+        distortion: d(x, y), in units of the system.
+        log_choice: log-probability of what was discrete in the draw, for score-function gradients.
+    """
+
+    leakage: Float[Array, "*shape"]
+    cost: Float[Array, "*shape"]
+    distortion: Float[Array, "*shape"]
+    log_choice: Float[Array, "*shape"]
+
+
+class Objective(eqx.Module):
+    """ρ·leakage + cost + λ·(d − D̂), added up over an episode.
+
+    Attributes:
+        privacy_weight: ρ, cost units per nat.
+        distortion_price: floor of λ, cost units per unit of distortion and step; never below it, because a
+            price of zero would waste distortion wherever the limit is not felt.
+        distortion_limit: D̂, per step.
+    """
+
+    privacy_weight: Scalar = eqx.field(default=80.0, converter=jnp.asarray)
+    distortion_price: Scalar = eqx.field(default=0.2, converter=jnp.asarray)
+    distortion_limit: Scalar = eqx.field(default=4.0, converter=jnp.asarray)
+
+    def total(self, outcome: Outcome, price: Scalar | None = None) -> Float[Array, "*shape"]:
+        """Stage totals at this price of distortion, the floor if none is given."""
+        price = self.distortion_price if price is None else price
+        paid = price * (outcome.distortion - self.distortion_limit)
+        return self.privacy_weight * outcome.leakage + outcome.cost + paid
+
+
+class Play(eqx.Module):
+    """Where an episode stands before its next release."""
+
+    belief: Belief  # the policy's
+    judge: Belief | None  # another one that leakage is measured under; None for the policy's own
+    situation: Situation
+
+
+class Problem(eqx.Module):
+    """A world to share in, for how long, and what counts.
+
+    Attributes:
+        world: the plant, and what the owner takes its secret for.
+        steps: T, releases per episode.
+        objective: the weights.
+        measure: how the leakage of a step is measured.
+        judge: the belief that it is measured under, about the plant itself. Without one it is the policy's
+            own, which is right where that is accurate and about this very plant.
+    """
+
+    world: World
+    steps: int = eqx.field(default=50, static=True)
+    objective: Objective = eqx.field(default_factory=Objective)
+    measure: Measure = eqx.field(default_factory=Measure)
+    judge: Tracker | None = None
+
+    @property
+    def secrets(self) -> int:
+        """How many secrets take turns."""
+        return self.world.believed.shape[0]
+
+    def reset(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> Play:
+        """The start of episode `number`; secrets take turns by it, and it is the public seed."""
+        judge_key, error_key, start_key = jr.split(key, 3)
+        index = number % self.secrets
+        believed = self.world.taken_for(index, key=error_key)
+        secret = self.world.plant.prior.secrets[index]
+        situation = begin(self.world.plant, policy, secret, key=start_key, believed=believed)
+        judge = None if self.judge is None else self.judge.start(self.world.plant, key=judge_key)
+        return Play(first_belief(policy, number), judge, situation)
+
+    def step(
+        self, policy: Policy, play: Play, *, seed: Int[Array, ""], key: Key
+    ) -> tuple[Play, Stage, Outcome]:
+        """Share once and let the world go on. `seed` is the public one of the episode."""
+        draw_key, world_key, measure_key, judge_key = jr.split(key, 4)
+        plant, now = self.world.plant, play.situation
+        belief, stage = share(policy, play.belief, now, seed=seed, key=draw_key)
+        following = proceed(plant, policy, now, stage.shared, key=world_key)
+        judge, leakage = self._judged(policy, play, stage, measure_key, judge_key)
+        outcome = Outcome(
+            leakage,
+            plant.cost(now.secret, now.state, following.state, stage.shared),
+            plant.distortion(now.state, stage.shared),
+            stage.log_choice,
+        )
+        return Play(belief, judge, following), stage, outcome
+
+    def _judged(
+        self, policy: Policy, play: Play, stage: Stage, measure_key: Key, judge_key: Key
+    ) -> tuple[Belief | None, Scalar]:
+        """What the release tells, and the judge after it."""
+        assert stage.kernel is not None  # problems are about policies, not about private memories
+        if play.judge is None:
+            return None, self.measure(stage.belief, stage.kernel, key=measure_key)
+        now, plant = play.situation, self.world.plant
+        seen = Translated(policy, plant, self.world.believed)
+        kernel = seen.kernel(stage.features, now.external, now.time)
+        leakage = self.measure(play.judge, kernel, key=measure_key)
+        judge, _ = play.judge.advance(plant, kernel, now.external, stage.shared, key=judge_key)
+        return judge, leakage
+
+    def episode(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> Outcome:
+        """Play one episode; batched [T]."""
+        start_key, run_key = jr.split(key)
+
+        def step(play: Play, step_key: Key) -> tuple[Play, Outcome]:
+            play, _, outcome = self.step(policy, play, seed=number, key=step_key)
+            return play, outcome
+
+        first = self.reset(policy, number, key=start_key)
+        return jax.lax.scan(step, first, jr.split(run_key, self.steps))[1]
+
+    def episodes(self, policy: Policy, numbers: Int[Array, " B"], *, key: Key) -> Outcome:
+        """Play these episodes, batched [B, T]. Consecutive ones, one per secret, share their noise."""
+
+        def one(number: Int[Array, ""]) -> Outcome:
+            return self.episode(policy, number, key=jr.fold_in(key, number // self.secrets))
+
+        return jax.vmap(one)(numbers)
+
+
+def problem(system: System, steps: int = 50, objective: Objective | None = None) -> Problem:
+    """The problem of sharing in the world as modelled, judged by the policy's own belief."""
+    return Problem(faithful(system), steps, Objective() if objective is None else objective)
