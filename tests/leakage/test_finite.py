@@ -96,8 +96,10 @@ class Sways(Kernel):
 def test_masses_of_a_release_are_averages_over_particles(float64):
     rng, secrets = np.random.default_rng(2), np.asarray([[0.3], [0.6], [0.9]])
     states, weights = rng.normal(size=(3, 4, 1)), rng.dirichlet(np.ones(4), 3)
-    parts = map(jnp.asarray, (secrets, np.log([0.2, 0.3, 0.5]), states, np.log(weights)))
-    belief = ParticleBelief(*parts, None, Scheme())
+    log_masses, log_weights = jnp.asarray(np.log([0.2, 0.3, 0.5])), jnp.asarray(np.log(weights))
+    belief = ParticleBelief(
+        jnp.asarray(secrets), log_masses, jnp.asarray(states), log_weights, None, Scheme()
+    )
     found = np.exp(jax.jit(lambda: finite_release(belief, Sways()))())
     for k, secret in enumerate(secrets[:, 0]):
         x = states[k, :, 0]

@@ -10,11 +10,11 @@ from tests.policies.round_units import finite, platoon_units
 from veil.beliefs import KalmanBelief, ParticleBelief, Scheme
 from veil.laws import Gaussian
 from veil.policies import MgfEncoder, MomentEncoder, mgf_encoder
-from veil.policies.encoding import expected_relu
+from veil.policies.encoding import Form, expected_relu
 from veil.systems.platoon import DRIVERS
 
 MASSES = np.asarray([0.1, 0.2, 0.3, 0.4])
-FORMS = ["relu", "exponential"]
+FORMS: tuple[Form, ...] = ("relu", "exponential")
 
 
 def drawn(seed, *shape):
@@ -25,8 +25,12 @@ def particles(count=7, spread=1.0):
     """A belief with unequal masses and unequal weights."""
     states = np.asarray([15.0, 20.0]) + spread * np.asarray([0.5, 2.0]) * drawn(0, 4, count, 2)
     log_weights = special.log_softmax(drawn(1, 4, count), axis=1)
-    parts = map(jnp.asarray, (np.asarray(DRIVERS), np.log(MASSES), states, log_weights))
-    return ParticleBelief(*parts, None, Scheme())
+    return of_particles(np.asarray(DRIVERS), np.log(MASSES), states, log_weights)
+
+
+def of_particles(secrets, log_masses, states, log_weights):
+    secrets, log_masses, states, log_weights = map(jnp.asarray, (secrets, log_masses, states, log_weights))
+    return ParticleBelief(secrets, log_masses, states, log_weights, None, Scheme())
 
 
 def gaussians(spread=1.0):
@@ -74,27 +78,23 @@ def test_features_of_particles_are_weighted_sums_and_blind_to_order_and_duplicat
     assert np.allclose(found, moments_by_hand(form, weights, cloud), rtol=1e-12, atol=1e-12)
 
     order, mixed = np.asarray([3, 0, 6, 1, 5, 2, 4]), np.asarray([2, 0, 3, 1])
-
-    def again(secrets, log_masses, states, log_weights):
-        parts = map(jnp.asarray, (secrets, log_masses, states, log_weights))
-        return encode(encoder, ParticleBelief(*parts, None, Scheme()))
-
     secrets, masses, states, inner = map(
         np.asarray, (belief.secrets, belief.log_masses, belief.states, belief.log_weights)
     )
-    turned = again(secrets[mixed], masses[mixed], states[mixed][:, order], inner[mixed][:, order])
-    twice = again(
+    turned = of_particles(secrets[mixed], masses[mixed], states[mixed][:, order], inner[mixed][:, order])
+    twice = of_particles(
         secrets,
         masses,
         np.concatenate([states, states], axis=1),
         np.concatenate([inner, inner], axis=1) - np.log(2.0),
     )
-    assert np.allclose(turned, found, rtol=1e-12) and np.allclose(twice, found, rtol=1e-12)
+    for other in (turned, twice):
+        assert np.allclose(encode(encoder, other), found, rtol=1e-12)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_closed_forms_agree_with_many_draws(float64, form):
-    belief, count, rng = gaussians(), 100_000, np.random.default_rng(0)
+    belief, count, rng = gaussians(spread=0.3), 100_000, np.random.default_rng(0)
     found = np.array(encode(MgfEncoder(points(), form), belief))
     expected, variance = np.zeros(9), np.zeros(9)
     for mass, secret, mean, scale in zip(

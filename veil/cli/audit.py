@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from veil.systems import System
 
 REFUSED = 3  # exit code where nothing can be certified
-FOLDER = "(default: audit/SYSTEM-POLICY)"
+FOLDER = "(default: audit/SYSTEM-POLICY, or RUN/audit)"
 Report = Callable[[str, int, int], None]
 
 
@@ -67,7 +67,7 @@ class Audit:
     @property
     def folder(self) -> Path:
         """Where the files go."""
-        return self.out or Path("audit") / f"{self.system}-{self.sharing.policy}"
+        return self.out or self.sharing.folder(self.system)
 
     def run(self) -> None:
         """Audit, print, write; the exit code says whether anything was certified."""
@@ -93,7 +93,7 @@ class Audit:
         least = 2 * len(system.prior.secrets)
         if self.extent.episodes < least:
             raise Mistake(f"give at least --episodes {least}, two per secret; 1024 for a narrow interval.")
-        return system, self.sharing.build(system)
+        return system, self.sharing.build(system, self.system)
 
     def measure(self, system: "System", policy: "Policy | PrivatePolicy") -> "result.Audit":
         """The audit itself, with progress on stderr."""

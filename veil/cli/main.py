@@ -7,7 +7,9 @@ from typing import Annotated
 
 from veil.cli.audit import Audit
 from veil.cli.demo import Demo
+from veil.cli.frontier import Frontier
 from veil.cli.systems import Systems
+from veil.cli.train import Train
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -27,14 +29,16 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def parse(arguments: list[str]) -> Audit | Demo | Systems:
+def parse(arguments: list[str]) -> Audit | Demo | Frontier | Systems | Train:
     """The command that the arguments describe; help and mistakes end the program here."""
     import tyro
 
     command = (
         Annotated[Audit, tyro.conf.subcommand("audit")]
         | Annotated[Demo, tyro.conf.subcommand("demo")]
+        | Annotated[Frontier, tyro.conf.subcommand("frontier")]
         | Annotated[Systems, tyro.conf.subcommand("systems")]
+        | Annotated[Train, tyro.conf.subcommand("train")]
     )
     return tyro.cli(
         command,

@@ -3,7 +3,8 @@
 import difflib
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -19,11 +20,12 @@ TAKES: dict[str, tuple[str, ...]] = {
     "quantised": ("step",),
     "subsampled": ("sd", "every"),
     "blind": ("sd",),
-    "transport": ("sd", "particles"),
+    "transport": ("sd", "particles", "share"),
     "counterfactual": ("sd",),
 }
 NEEDS = {"noise": "sd", "quantised": "step", "subsampled": "every"}
 FLOOR = 0.05  # sd per axis where a policy needs some noise and none was given
+RUN = "run.json"  # in the folder of a run
 SD = f"(default: {FLOOR:g} for blind and transport, otherwise none)"
 
 
@@ -36,7 +38,7 @@ class Choice:
     """The sharing policy."""
 
     policy: str = "truth"
-    """truth, noise, quantised, subsampled, blind, transport or counterfactual"""
+    """truth, noise, quantised, subsampled, blind, transport, counterfactual, or a folder of `veil train`"""
     sd: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SD [SD ...]", help_behavior_hint=SD)] = ()
     """Standard deviation of the noise, one per shared axis in its unit, e.g. --sd 0.25 0.43 for m/s and m"""
     step: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STEP [STEP ...]", help_behavior_hint="")] = ()
@@ -46,29 +48,47 @@ class Choice:
     particles: int = 0
     """Particles per secret in the belief of the transport policy; 0 for Kalman filters"""
 
+    share: float = 1.0
+    """How far the transport policy moves the output, from 0 (noise only) to 1 (perfect privacy)"""
+
+    @property
+    def run(self) -> Path | None:
+        """The folder of a trained policy, if that is what was asked for; a name comes first."""
+        folder = Path(self.policy)
+        return folder if self.policy not in TAKES and (folder / RUN).exists() else None
+
+    def folder(self, system: str) -> Path:
+        """Where an audit goes that was given no place."""
+        return self.run / "audit" if self.run else Path("audit") / f"{system}-{self.policy}"
+
     def check(self) -> None:
         """Refuse what no system could do with."""
-        if self.policy not in TAKES:
-            raise Mistake(f"no policy '{self.policy}'. {nearest(self.policy, TAKES)}")
-        given = {"sd": self.sd, "step": self.step, "every": self.every, "particles": self.particles}
-        for flag in [flag for flag, value in given.items() if value and flag not in TAKES[self.policy]]:
+        takes = () if self.run else TAKES.get(self.policy)
+        if takes is None:
+            raise Mistake(_unknown(self.policy))
+        given = [one.name for one in fields(self)[1:] if getattr(self, one.name) != one.default]
+        for flag in [flag for flag in given if flag not in takes]:
             users = ", ".join(name for name, flags in TAKES.items() if flag in flags)
             hint = " The number of releases per episode is --steps." if flag == "step" else ""
             raise Mistake(f"--policy {self.policy} takes no --{flag}; that is for {users}.{hint}")
+        if not 0.0 <= self.share <= 1.0:
+            raise Mistake("--share is between 0 and 1, e.g. --share 0.8 for most of the way.")
         if self.every < 0 or self.particles < 0:
             raise Mistake("--every and --particles are counts; give positive numbers or leave them out.")
         needed = NEEDS.get(self.policy, "")
-        if needed and not given[needed]:
+        if needed and needed not in given:
             raise Mistake(f"--policy {self.policy} needs --{needed}. {_example(needed)}")
         numbers("sd", self.sd)
         numbers("step", self.step)
 
-    def build(self, system: "System") -> "Policy | PrivatePolicy":
-        """The policy for a system."""
+    def build(self, system: "System", name: str = "") -> "Policy | PrivatePolicy":
+        """The policy for a system; its name tells whether a trained policy was made for it."""
         from veil import policies
         from veil.beliefs import KalmanTracker, ParticleTracker
 
         self.check()
+        if self.run:
+            return _trained(self.run, system, name)
         sd = numbers("sd", self.sd, system)
         floor = sd or (FLOOR,) * len(system.shared_fields)
         tracker = ParticleTracker(self.particles) if self.particles else KalmanTracker()
@@ -79,7 +99,7 @@ class Choice:
             "quantised": lambda: policies.Quantised(system, _array(numbers("step", self.step, system))),
             "subsampled": lambda: policies.Subsampled(plain, self.every),
             "blind": lambda: policies.Blind(system, _array(floor)),
-            "transport": lambda: policies.Transport(system, _array(floor), tracker),
+            "transport": lambda: policies.Transport(system, _array(floor), tracker, share=_array(self.share)),
             "counterfactual": lambda: policies.Counterfactual(system, _array(sd) if sd else None),
         }
         return makers[self.policy]()
@@ -107,12 +127,29 @@ def nearest(name: str, names: dict[str, tuple[str, ...]] | dict[str, str]) -> st
     return f"{guess}Choose {', '.join(names)}."
 
 
+def _trained(folder: Path, system: "System", name: str) -> "Policy":
+    """The policy of a run folder."""
+    from veil.cli import trained
+    from veil.learners.store import StoreError
+
+    try:
+        return trained.load(folder, system, name)
+    except StoreError as error:
+        raise Mistake(str(error)) from error
+
+
+def _unknown(policy: str) -> str:
+    if Path(policy).exists():
+        return f"{policy} is not the folder of a trained policy: no {RUN} in it. `veil train` makes one."
+    return f"no policy '{policy}'. {nearest(policy, TAKES)} Or give the folder of a `veil train`."
+
+
 def _example(flag: str) -> str:
     examples = {"sd": "--sd 0.25 0.43", "step": "--step 0.5 1.0", "every": "--every 5"}
     return f"For a platoon try {examples[flag]}."
 
 
-def _array(values: tuple[float, ...]):
+def _array(values: float | tuple[float, ...]):
     """In the precision that JAX is set to, so that a float64 system meets a float64 policy."""
     import jax.numpy as jnp
 

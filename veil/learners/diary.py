@@ -3,12 +3,9 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from veil.learners.course import Course
 from veil.learners.store import StoreError, about, load_arrays, save_arrays
-
-if TYPE_CHECKING:
-    from veil.learners.loop import Course
 
 METRICS, CHECKPOINT = "metrics.jsonl", "checkpoint.safetensors"
 
@@ -24,7 +21,7 @@ class Diary:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
-    def resume(self, course: "Course") -> "Course":
+    def resume(self, course: Course) -> Course:
         """The course at the last checkpoint, or the given one; metrics after it are dropped."""
         if self.folder is None:
             return course
@@ -35,7 +32,7 @@ class Diary:
         path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
         return found
 
-    def _checkpoint(self, course: "Course") -> "Course":
+    def _checkpoint(self, course: Course) -> Course:
         assert self.folder is not None
         path = self.folder / CHECKPOINT
         try:
@@ -51,7 +48,7 @@ class Diary:
             course, progress=progress, best=best, merit=(merit[0], merit[1]), best_at=best_at, waited=waited
         )
 
-    def save(self, course: "Course") -> None:
+    def save(self, course: Course) -> None:
         """A checkpoint; a crash leaves the last one whole."""
         if self.folder is None:
             return

@@ -1,7 +1,8 @@
 """A look at a policy on fresh episodes, through a better filter than its own.
 
 What the learner minimises is the leakage under the policy's belief. Which of its policies is kept is decided
-here, by the auditor's particles and their upper side: a policy that fools filters is not taken for a quiet one.
+here, by the auditor's particles and their upper side: a policy that fools filters does not pass for a quiet
+one.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 from veil.attacks.kalman import Translated
 from veil.auditing.context import Context
 from veil.auditing.episodes import chosen, doubled, in_batches
-from veil.auditing.measure import score
+from veil.auditing.measure import score, unknown
 from veil.auditing.options import Options
 from veil.auditing.reading import use_batch
 from veil.auditing.result import Leakage
@@ -20,7 +21,7 @@ from veil.auditing.rungs import ladder
 from veil.auditing.statistics import Mean, stratified_mean
 from veil.auditing.store import Store
 from veil.learners.base import Family
-from veil.policies.base import Policy
+from veil.policies import Policy, PrivatePolicy
 from veil.problem import Problem
 
 LOOKS = 6_000_000  # numbers of the episodes that policies are chosen on; no audit and no update uses them
@@ -47,8 +48,9 @@ class Look:
     @property
     def merit(self) -> tuple[float, float]:
         """Smaller is better: first what is above the limit of distortion, then the total."""
-        total = self.total if np.isfinite(self.total) else float("inf")
-        return max(0.0, self.distortion.value - self.limit), total
+        if not np.isfinite(self.total):  # worse than anything above the limit
+            return float("inf"), float("inf")
+        return max(0.0, self.distortion.value - self.limit), self.total
 
     def metrics(self) -> dict[str, float]:
         """For the log."""
@@ -61,33 +63,79 @@ class Look:
         }
 
 
-def examine(family: Family, policy: Policy, episodes: int, seed: int) -> Look:
+@dataclass(frozen=True)
+class Sample:
+    """Fresh episodes of one problem, in numbers (E,).
+
+    Attributes:
+        index: true secrets.
+        upper: what each episode is charged from above, nats.
+        cost: per episode.
+        distortion: per step.
+        leakage: of all of them.
+    """
+
+    index: np.ndarray
+    upper: np.ndarray
+    cost: np.ndarray
+    distortion: np.ndarray
+    leakage: Leakage
+
+    def totals(self, problem: Problem) -> np.ndarray:
+        """The objective of each episode, at the floor of the price and without the constant limit."""
+        objective = problem.objective
+        paid = float(objective.distortion_price) * self.distortion * problem.steps
+        return float(objective.privacy_weight) * self.upper + self.cost + paid
+
+
+def examine(family: Family, policy: Policy | PrivatePolicy, episodes: int, seed: int) -> Look:
     """Play fresh episodes of every problem, always the same ones for a seed, and take the worst."""
+    return max(
+        (_look(one, sample(one, policy, episodes, seed)) for one in family), key=lambda look: look.merit
+    )
+
+
+def sample(
+    problem: Problem, policy: Policy | PrivatePolicy, episodes: int, seed: int, first: int = LOOKS
+) -> Sample:
+    """Measure episodes in double precision, both sides by particles; policies are given the same noise.
+
+    Args:
+        problem: where to play.
+        policy: any.
+        episodes: how many at least; equally many per secret.
+        seed: of the episodes and of the particles.
+        first: number of the first episode. What is reported must not be what was chosen by.
+    """
     with jax.enable_x64(True):
-        looks = [_look(doubled(problem), doubled(policy), episodes, seed) for problem in family]
-    return max(looks, key=lambda look: look.merit)
+        problem, policy = doubled(problem), doubled(policy)
+        world, plant = problem.world, problem.world.plant
+        # In the world as modelled this is the policy itself; elsewhere, as one who knows that world sees it.
+        private = isinstance(policy, PrivatePolicy)
+        seen = policy if private else Translated(policy, plant, world.believed)
+        options = Options(steps=problem.steps, episodes=max(2, episodes), seed=seed)
+        context = Context(plant, seen, options, _silent, Store())
+        rows = np.arange(-(-episodes // problem.secrets) * problem.secrets)
+        records = context.play(policy, world, first + rows, "looking")
+        use = in_batches("looking", lambda part: use_batch(plant, chosen(records, part)), rows, _silent)
+        rungs, index = ladder(plant, seen), np.asarray(records.index)
+        if rungs:
+            sides = context.sides(rungs[0], records, first + rows, problem.steps, "looking")
+            scored = score(sides, index, context.log_prior, coupled=private)
+        else:
+            scored = unknown(index, context.log_prior)
+    cost, distortion = np.asarray(use.cost) * problem.steps, np.asarray(use.distortion)
+    return Sample(index, scored.upper, cost, distortion, scored.leakage)
 
 
-def _look(problem: Problem, policy: Policy, episodes: int, seed: int) -> Look:
-    world, plant = problem.world, problem.world.plant
-    options = Options(steps=problem.steps, episodes=max(2, episodes), seed=seed)
-    # In the world as modelled this is the policy itself; elsewhere, as one who knows that world sees it.
-    seen = Translated(policy, plant, world.believed)
-    context = Context(plant, seen, options, _silent, Store())
-    rows = np.arange(-(-episodes // problem.secrets) * problem.secrets)
-    numbers = LOOKS + rows
-    records = context.play(policy, world, numbers, "looking")
-    rung = ladder(plant, seen)[0]
-    index, prior = np.asarray(records.index), np.exp(context.log_prior)
-    sides = context.sides(rung, records, numbers, problem.steps, "looking")
-    leakage = score(sides, index, context.log_prior).leakage
-    use = vars(in_batches("looking", lambda part: use_batch(plant, chosen(records, part)), rows, _silent))
-    distortion = stratified_mean(use["distortion"], index, prior)
-    cost = stratified_mean(use["cost"] * problem.steps, index, prior)
+def _look(problem: Problem, found: Sample) -> Look:
+    prior = np.exp(np.asarray(problem.world.plant.prior.log_masses, float))
+    cost = stratified_mean(found.cost, found.index, prior)
+    distortion = stratified_mean(found.distortion, found.index, prior)
     objective = problem.objective
     paid = float(objective.distortion_price) * distortion.value * problem.steps
-    total = float(objective.privacy_weight) * leakage.upper.value + cost.value + paid
-    return Look(leakage, cost, distortion, float(objective.distortion_limit), total)
+    total = float(objective.privacy_weight) * found.leakage.upper.value + cost.value + paid
+    return Look(found.leakage, cost, distortion, float(objective.distortion_limit), total)
 
 
 def _silent(stage: str, done: int, total: int) -> None:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from veil.auditing.store import fingerprint
-from veil.learners.base import Family, Learner, Progress
+from veil.learners.base import Family, Learner
+from veil.learners.course import Course
 from veil.learners.diary import Diary
 from veil.learners.looks import Look, examine
 from veil.learners.options import Training
@@ -40,28 +41,6 @@ class Trained:
     updates: int
     best: int
     reason: str
-
-
-@dataclass(frozen=True)
-class Course:
-    """Where a training stands: the learner, and the best policy so far with its merit."""
-
-    progress: Progress
-    best: LearnedPolicy
-    merit: tuple[float, float]
-    best_at: int = 0
-    waited: int = 0
-
-    @property
-    def updates(self) -> int:
-        """How many were made."""
-        return int(self.progress.updates)
-
-    def judged(self, look: Look) -> "Course":
-        """After a look at the present policy: better than the best, or one look waited."""
-        if look.merit < self.merit:
-            return replace(self, best=self.progress.policy, merit=look.merit, best_at=self.updates, waited=0)
-        return replace(self, waited=self.waited + 1)
 
 
 def train(

@@ -1,5 +1,6 @@
 """How a policy is designed and trained. Imports nothing heavy: the command line reads it at once."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +32,25 @@ class Design:
             raise ValueError("floor is a share of the output's spread between 0 and 1, e.g. 0.05.")
         if self.start == "transport" and (self.parts > 1 or self.encoder != "moments"):
             raise ValueError("parts and encoder are for --start plain; on transport there is one Gaussian.")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What counts, and how much."""
+
+    privacy_weight: float = 80.0
+    """Price of leakage, in cost units per nat"""
+    distortion_price: float = 0.2
+    """Least price of distortion, in cost units per unit of distortion and step; it rises beyond the limit"""
+    distortion_limit: float = 4.0
+    """Largest mean distortion per step, in units of the system's distortion"""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        if not 0.0 <= self.privacy_weight < math.inf:
+            raise ValueError("privacy_weight is a number of cost units per nat, e.g. 80; 0 asks for none.")
+        if not (0.0 < self.distortion_price < math.inf and 0.0 < self.distortion_limit < math.inf):
+            raise ValueError("distortion_price and distortion_limit are positive numbers, e.g. 0.2 and 4.")
 
 
 @dataclass(frozen=True)

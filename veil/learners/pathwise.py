@@ -60,23 +60,25 @@ class Pathwise(Learner):
 
         def loss(network: eqx.Module) -> tuple[Scalar, list[Outcome]]:
             policy = eqx.tree_at(lambda one: one.network, progress.policy, network)
-            first = progress.updates * self.episodes
-            played = [self._play(problem, policy, first, key) for problem in family]
+            played = [self._play(problem, policy, progress.updates, key) for problem in family]
             losses = [surrogate(p, o, progress.price) for p, o in zip(family, played, strict=True)]
             return emphasised(jnp.stack(losses), self.emphasis), played
 
         network = progress.policy.network
         (_, played), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(network)
         trained = eqx.filter(network, eqx.is_inexact_array)
-        steps, memory = self.optimiser.update(gradient, progress.memory, trained)  # pyright: ignore[reportArgumentType]
+        with jax.numpy_dtype_promotion("standard"):  # optax takes powers of floats with integer exponents
+            steps, memory = self.optimiser.update(gradient, progress.memory, trained)  # pyright: ignore[reportArgumentType]
         policy = eqx.tree_at(lambda one: one.network, progress.policy, eqx.apply_updates(network, steps))
-        metrics = summary(family, played) | {"gradient": optax.global_norm(gradient), "price": progress.price}
+        metrics = summary(family, played) | {"gradient": optax.tree.norm(gradient), "price": progress.price}
         price = raised(progress.price, metrics["distortion"], family[0].objective, self.dual_rate)
         return Progress(policy, price, progress.updates + 1, memory), metrics
 
-    def _play(self, problem: Problem, policy: LearnedPolicy, first: Array, key: Key) -> Outcome:
-        rows = -(-self.episodes // problem.secrets) * problem.secrets
-        return problem.episodes(policy, first + jnp.arange(rows, dtype=jnp.int32), key=key)
+    def _play(self, problem: Problem, policy: LearnedPolicy, updates: Array, key: Key) -> Outcome:
+        rows = (
+            -(-self.episodes // problem.secrets) * problem.secrets
+        )  # whole rounds, from the first secret on
+        return problem.episodes(policy, updates * rows + jnp.arange(rows, dtype=jnp.int32), key=key)
 
 
 def surrogate(problem: Problem, outcome: Outcome, price: Scalar) -> Scalar:

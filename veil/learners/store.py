@@ -23,7 +23,7 @@ class StoreError(ValueError):
 def save_arrays(path: Path, tree: object, about: Mapping[str, object] | None = None) -> None:
     """Write all arrays of an object, and a few words about them, so that a crash leaves the old file."""
     leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_array))
-    arrays = {f"{i:04d}": np.ascontiguousarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays = {f"{i:04d}": np.asarray(leaf, order="C") for i, leaf in enumerate(leaves)}
     content = save(arrays, {"about": json.dumps(dict(about or {}))})
     temporary = path.with_name(path.name + ".partial")
     with temporary.open("wb") as file:

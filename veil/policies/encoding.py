@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy.special import logsumexp, ndtr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief
 from veil.beliefs.particles import ParticleBelief
@@ -31,9 +31,18 @@ class Encoder(eqx.Module):
     def size(self) -> int:
         """How many features there are."""
 
+    @property
+    @abc.abstractmethod
+    def own_size(self) -> int:
+        """How many numbers `own` gives."""
+
     @abc.abstractmethod
     def __call__(self, belief: Belief, scaling: Scaling) -> Features:
         """The features, each of size one in these units."""
+
+    @abc.abstractmethod
+    def own(self, features: Features, index: Int[Array, ""]) -> Vector:
+        """What the features say about the state given one secret, beside what they say about all."""
 
 
 class MomentEncoder(Encoder):
@@ -49,6 +58,17 @@ class MomentEncoder(Encoder):
     def size(self) -> int:
         """K (1 + N + N(N+1)/2)."""
         return self.secrets * (1 + self.states + self.states * (self.states + 1) // 2)
+
+    @property
+    def own_size(self) -> int:
+        """N + N(N+1)/2."""
+        return self.size // self.secrets - 1
+
+    def own(self, features: Features, index: Int[Array, ""]) -> Vector:
+        """The secret's mean, measured from the mean over all secrets, and its factor."""
+        masses, means, factors = jnp.split(features, [self.secrets, self.secrets * (1 + self.states)])
+        means = means.reshape(self.secrets, -1)
+        return jnp.concatenate([means[index] - masses @ means, factors.reshape(self.secrets, -1)[index]])
 
     def __call__(self, belief: Belief, scaling: Scaling) -> Features:
         """Masses, then means, then factors."""
@@ -77,6 +97,16 @@ class MgfEncoder(Encoder):
     def size(self) -> int:
         """Size of (secret, state), and one for every point."""
         return sum(self.points.shape)
+
+    @property
+    def own_size(self) -> int:
+        """Zero: the features speak of all secrets together."""
+        return 0
+
+    def own(self, features: Features, index: Int[Array, ""]) -> Vector:
+        """Nothing."""
+        del index
+        return jnp.zeros(0, features.dtype)
 
     def __call__(self, belief: Belief, scaling: Scaling) -> Features:
         """The mean, then one number per point."""

@@ -12,6 +12,7 @@ from veil.beliefs.particles import Scheme
 from veil.beliefs.trackers import ParticleTracker, Tracker
 from veil.kernel import Kernel
 from veil.laws import Finite
+from veil.policies.affine import nearest
 from veil.policies.base import Time
 from veil.policies.encoding import Form
 from veil.policies.learned import LearnedPolicy
@@ -44,7 +45,7 @@ class GridPolicy(LearnedPolicy):
     atoms: Float[Array, "J Y"]
     sd: Scalar
     tracker: Tracker
-    network: Network  # pyright: ignore[reportIncompatibleVariableOverride]
+    network: Network
 
     def start(self, *, key: Key) -> Belief:
         """As the tracker begins."""
@@ -56,7 +57,7 @@ class GridPolicy(LearnedPolicy):
 
     def kernel(self, features: Features, external: External, time: Time) -> "AtomsKernel":
         """The network at these public numbers."""
-        context = self.network.context(features, self.scaling.public(external, time))
+        context = self.network.context(features, self.system.prior, self.scaling.public(external, time))
         return AtomsKernel(self.system, self.scaling, self.atoms, self.sd, self.network, context)
 
 
@@ -72,7 +73,8 @@ class AtomsKernel(Kernel):
 
     def __call__(self, secret: Secret, state: State) -> Finite:
         """The law of the release."""
-        raw = self.network(self.context, self.scaling.secret(secret), self.scaling.state(state))
+        index = nearest(self.system.prior, secret)
+        raw = self.network(self.context, index, self.scaling.secret(secret), self.scaling.state(state))
         scores, stretch = jnp.split(raw, [self.atoms.shape[0]])
         widen = jnp.exp(bounded(stretch, jnp.asarray(_STRETCH, raw.dtype)))
         reach = self.sd * self.scaling.output.spread * widen

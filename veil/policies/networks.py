@@ -7,19 +7,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from veil.policies.encoding import Encoder, Form, MomentEncoder, mgf_encoder
 from veil.policies.scaling import Scaling
 from veil.systems.base import System
+from veil.systems.prior import Prior
 from veil.types import Features, Key, Secret, State, Vector
 
 Summary = Literal["moments", "mgf"]
-Context = Float[Array, " C"]
 
 MERGED = 16  # width of what is made of the features
 _DEEP = 2  # hidden layers of the trunk
 _SMALL = 0.05  # size of the raw outputs before training: not zero, or all parts of a mixture would be one
+
+
+class Context(eqx.Module):
+    """What is public in one step: about everything, and about the state given each secret of the prior."""
+
+    public: Float[Array, " C"]
+    own: Float[Array, "K D"]
 
 
 class Network(eqx.Module):
@@ -38,13 +45,17 @@ class Network(eqx.Module):
     straight: Float[Array, "O H"]  # V₀
     bias: Float[Array, " O"]  # c
 
-    def context(self, features: Features, public: Float[Array, " A"]) -> Context:
+    def context(self, features: Features, prior: Prior, public: Float[Array, " A"]) -> Context:
         """What the kernel knows of the belief and of the public inputs."""
-        return jnp.concatenate([jax.nn.relu(self.merge(features)), public])
+        merged = jnp.concatenate([jax.nn.relu(self.merge(features)), public])
+        indices = jnp.arange(prior.log_masses.shape[0], dtype=jnp.int32)
+        return Context(merged, jax.vmap(self.encoder.own, (None, 0))(features, indices))
 
-    def __call__(self, context: Context, secret: Secret, state: State) -> Float[Array, " O"]:
-        """Raw outputs at a secret and a state, both in their units."""
-        hidden = self.trunk(jnp.concatenate([context, secret]))
+    def __call__(
+        self, context: Context, index: Int[Array, ""], secret: Secret, state: State
+    ) -> Float[Array, " O"]:
+        """Raw outputs at a secret and a state in their units; `index` is of the secret in the prior."""
+        hidden = self.trunk(jnp.concatenate([context.public, secret, context.own[index]]))
         return self.bent @ jax.nn.silu(self.inlet @ state + hidden) + (self.straight @ hidden + self.bias)
 
 
@@ -56,7 +67,7 @@ def start_network(
         raise ValueError(f"width must be at least 1, the number of hidden units; got {width}.")
     merge_key, trunk_key, inlet_key, bent_key, straight_key = jr.split(key, 5)
     dtype, states = bias.dtype, len(system.state_fields)
-    inputs = MERGED + len(system.external_fields) + 1 + len(system.secret_fields)
+    inputs = MERGED + len(system.external_fields) + 1 + len(system.secret_fields) + encoder.own_size
 
     def random(rows: int, columns: int, size: float, key: Key) -> Array:
         return size * jr.normal(key, (rows, columns), dtype)

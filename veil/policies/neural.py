@@ -1,27 +1,25 @@
 """A learned policy with Gaussian releases, or mixtures of them, that keeps within limits."""
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from veil.beliefs.base import Belief
 from veil.beliefs.trackers import KalmanTracker, Tracker
 from veil.kernel import Kernel
 from veil.laws import Gaussian, Mixture
+from veil.policies.affine import nearest
 from veil.policies.base import Time
 from veil.policies.encoding import Form
 from veil.policies.learned import LearnedPolicy
 from veil.policies.networks import Context, Network, Summary, start_encoder, start_network
-from veil.policies.scaling import Limits, Scaling, between, bounded
+from veil.policies.scaling import Limits, Scaling, between, bounded, correlation_factor, halfway
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, State
 
 _STEEPEST = 1.1  # no slope of silu is above 1.09985
-_LEAN = 3.0  # largest ratio of an entry to the diagonal in a row of the factor: two axes correlate up to 0.95
 
 
 class NeuralPolicy(LearnedPolicy):
@@ -61,7 +59,7 @@ class NeuralPolicy(LearnedPolicy):
 
     def kernel(self, features: Features, external: External, time: Time) -> "NeuralKernel":
         """The network at these public numbers, its weights within the limits."""
-        context = self.network.context(features, self.scaling.public(external, time))
+        context = self.network.context(features, self.system.prior, self.scaling.public(external, time))
         rows = self.parts * len(self.system.shared_fields)
         network = limited(self.network, self.parts, rows, self.limits.slope)
         return NeuralKernel(self.system, self.scaling, self.limits, network, context, self.parts)
@@ -79,7 +77,8 @@ class NeuralKernel(Kernel):
 
     def __call__(self, secret: Secret, state: State) -> Gaussian | Mixture:
         """The law of the release."""
-        raw = self.network(self.context, self.scaling.secret(secret), self.scaling.state(state))
+        index = nearest(self.system.prior, secret)
+        raw = self.network(self.context, index, self.scaling.secret(secret), self.scaling.state(state))
         shared = self.system.output(state)
         count, size = self.parts, shared.shape[0]
         cuts = [count * size, 2 * count * size, count * size * (size + 3) // 2]
@@ -91,21 +90,6 @@ class NeuralKernel(Kernel):
         if count == 1:
             return Gaussian(means[0], scales[0])
         return Mixture(jax.nn.log_softmax(scores), Gaussian(means, scales))
-
-
-def correlation_factor(raw: Float[Array, "J C"], size: int) -> Float[Array, "J Y Y"]:
-    """Lower factors of correlation matrices: row i is (its raw numbers within limits, 1) made of length one.
-
-    Never singular, whatever the numbers: with two axes the correlation stays within ±0.95.
-    """
-    slants = bounded(raw, jnp.asarray(_LEAN, raw.dtype))
-    one, zero = jnp.ones((raw.shape[0], 1), raw.dtype), jnp.zeros((raw.shape[0], size), raw.dtype)
-    rows: list[Array] = []
-    for i in range(size):
-        first = i * (i - 1) // 2
-        row = jnp.concatenate([slants[:, first : first + i], one, zero[:, i + 1 :]], axis=1)
-        rows.append(row / jnp.sqrt(jnp.sum(row**2, axis=1, keepdims=True)))
-    return jnp.stack(rows, axis=1)
 
 
 def limited(network: Network, parts: int, rows: int, slope: Scalar) -> Network:
@@ -164,10 +148,10 @@ def neural_policy(
             f"sd must lie between limits.low, above zero, and limits.high: {low} < {sd} < {high}."
         )
     encoder_key, network_key = jr.split(key)
-    share = math.log(sd / low) / math.log(high / low)
     size = len(system.shared_fields)
     bias = jnp.zeros(parts * (size * (size + 3) // 2 + 1), dtype)
-    bias = bias.at[parts * size : 2 * parts * size].set(math.log(share / (1.0 - share)))
+    raw = halfway(jnp.asarray(sd, dtype), limits.low.astype(dtype), limits.high.astype(dtype))
+    bias = bias.at[parts * size : 2 * parts * size].set(raw)
     made = start_encoder(system, scaling, encoder, form, key=encoder_key)
     network = start_network(system, scaling, made, bias, width, key=network_key)
     return NeuralPolicy(

@@ -10,8 +10,7 @@ from veil.laws import Gaussian
 from veil.policies.affine import AffineKernel, Plan
 from veil.policies.base import Time
 from veil.policies.learned import LearnedPolicy
-from veil.policies.neural import correlation_factor
-from veil.policies.scaling import Limits, Scaling, between, bounded, halfway
+from veil.policies.scaling import Limits, Scaling, between, bounded, correlation_factor, halfway
 from veil.policies.transport import Transport
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Vector

@@ -7,6 +7,8 @@ from jaxtyping import Array, Float
 
 from veil.types import External, Scalar, Secret, State, Vector
 
+_LEAN = 3.0  # largest ratio of an entry to the diagonal in a row of the factor: two axes correlate up to 0.95
+
 
 class Unit(eqx.Module):
     """A usual value and a usual deviation from it, per coordinate; the deviation is never zero."""
@@ -76,3 +78,18 @@ def halfway(value: Array, low: Scalar, high: Scalar) -> Array:
     place = jnp.log(value / low) / jnp.log(high / low)
     inside = jnp.clip(place, 0.02, 0.98)
     return jnp.log(inside) - jnp.log1p(-inside)
+
+
+def correlation_factor(raw: Float[Array, "J C"], size: int) -> Float[Array, "J Y Y"]:
+    """Lower factors of correlation matrices: row i is (its raw numbers within limits, 1) made of length one.
+
+    Never singular, whatever the numbers: with two axes the correlation stays within ±0.95.
+    """
+    slants = bounded(raw, jnp.asarray(_LEAN, raw.dtype))
+    one, zero = jnp.ones((raw.shape[0], 1), raw.dtype), jnp.zeros((raw.shape[0], size), raw.dtype)
+    rows: list[Array] = []
+    for i in range(size):
+        first = i * (i - 1) // 2
+        row = jnp.concatenate([slants[:, first : first + i], one, zero[:, i + 1 :]], axis=1)
+        rows.append(row / jnp.sqrt(jnp.sum(row**2, axis=1, keepdims=True)))
+    return jnp.stack(rows, axis=1)

@@ -1,0 +1,128 @@
+"""The learner against optima that are known: releases of one step, found again by scipy and quadrature."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import special
+from scipy.stats import norm
+
+from tests.learners.learner_truths import Split, Truth, by_rounds, folded, kernel_of, seen
+from veil.learners import Design, Pathwise, Training, designed, loop, train
+from veil.problem import Objective, problem
+from veil.systems import finite_prior
+
+ALIKE, UNLIKE = [(-1.0, 1.0), (1.0, 1.0)], [(-1.0, 0.5), (1.0, 1.5)]
+UPDATES = 240
+
+
+@functools.cache
+def start(secrets):
+    """A residual policy with the least noise of 0.05 in the unit of the output."""
+    return designed(Design(width=8), Split(finite_prior(secrets)), 1, key=jr.key(0))
+
+
+def truth_of(policy, secrets, rho):
+    floor = float(policy.limits.low) * float(policy.scaling.output.spread[0])
+    return Truth(secrets, [0.5, 0.5], rho, floor)
+
+
+def learned(monkeypatch, secrets, rho, first=lambda policy: policy):
+    """The policy trained at this price of leakage, judged on the way by its exact value."""
+    policy = first(start(tuple(secrets)))
+    truth = truth_of(policy, secrets, rho)
+    monkeypatch.setattr(loop, "examine", lambda family, policy, *_: seen(truth.value(*kernel_of(policy))))
+    objective = Objective(privacy_weight=rho, distortion_price=1.0, distortion_limit=10.0)
+    made = problem(policy.system, 1, objective)
+    trained = train(
+        (made,),
+        Pathwise(episodes=64, updates=UPDATES, learning_rate=1e-2),
+        policy,
+        Training(updates=UPDATES, look=20, patience=0),
+    )
+    return trained.policy, truth, made
+
+
+@eqx.filter_jit
+def play(made, policy):
+    return made.episodes(policy, jnp.arange(2000, dtype=jnp.int32), key=jr.key(9))
+
+
+@pytest.mark.parametrize(("secrets", "rho"), [(ALIKE, 2.0), (ALIKE, 20.0), (UNLIKE, 4.0)])
+def test_the_learner_finds_the_best_affine_release(monkeypatch, secrets, rho):
+    """Within 2 % of the optimum from perfect privacy, better than any displacement, and never below it."""
+    policy, truth, made = learned(monkeypatch, secrets, rho)
+    value, optimum = truth.value(*kernel_of(policy)), truth.best()[0]
+    print(f"rho {rho}: learned {value:.5f}, optimum {optimum:.5f}, displaced {truth.best_displaced()[0]:.5f}")
+    assert optimum - 1e-5 <= value <= 1.02 * optimum
+    assert value <= truth.best_displaced()[0] + 1e-3
+    # What the learner was told of this policy is true: a measure that flatters would be learned.
+    outcome = play(made, policy)
+    for found, exact in zip((outcome.leakage, outcome.distortion), truth.parts(*kernel_of(policy)), strict=True):
+        mean, error = by_rounds(found, [0.5, 0.5])
+        assert abs(mean - exact) < 4 * error + 1e-5
+
+
+def part_of_the_way(policy):
+    """The same network, but going only 40 % of the way to the barycentre."""
+    bias = policy.network.layers[-1].bias
+    return eqx.tree_at(lambda whole: whole.network.layers[-1].bias, policy, bias.at[0].set(np.arctanh(-0.6)))
+
+
+def test_where_leakage_is_dear_the_learner_returns_to_transport(monkeypatch):
+    """From 40 % of the way: distortion ends within 3 % of the cheapest that leaks nothing, |m| on a line."""
+    policy, truth, _ = learned(monkeypatch, ALIKE, 1000.0, part_of_the_way)
+    begun = truth.parts(*kernel_of(part_of_the_way(start(tuple(ALIKE)))))
+    leakage, distortion = truth.parts(*kernel_of(policy))
+    print(f"leakage {begun[0]:.4f} -> {leakage:.6f}, distortion {begun[1]:.4f} -> {distortion:.4f}")
+    assert begun[0] > 0.1 and abs(begun[1] - 0.4) < 0.05
+    assert leakage < 5e-4 and abs(distortion - 1.0) < 0.03
+
+
+@eqx.filter_jit
+def asked(policy, states):
+    """Means and sds of the release at these states, [K, B]."""
+    system = policy.system
+    kernel = policy.kernel(
+        policy.features(policy.start(key=jr.key(0))), system.initial_external(), jnp.asarray(1, jnp.int32)
+    )
+    law = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(system.prior.secrets, states[:, None])
+    return law.mean[..., 0], law.scale[..., 0, 0]
+
+
+def bent_parts(policy):
+    """Leakage and distortion of any Gaussian release of a `Split` with two equal masses, on a grid."""
+    x, y = np.linspace(-8.0, 8.0, 641), np.linspace(-12.0, 12.0, 1201)
+    secrets = np.asarray(policy.system.prior.secrets, float)
+    means, sds = (np.asarray(part, float) for part in asked(policy, jnp.asarray(x, jnp.float32)))
+    laws = norm.pdf(x, *secrets.T[:, :, None]) * (x[1] - x[0])
+    release = np.stack([norm.pdf(y[:, None], m, s) @ law for m, s, law in zip(means, sds, laws, strict=True)])
+    told = 0.5 * np.sum(special.xlogy(release, release / release.mean(axis=0))) * (y[1] - y[0])
+    return told, 0.5 * np.sum(laws * folded(means - x, sds))
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("rho", [2.0, 20.0])
+def test_a_plain_network_comes_near_the_best_affine_release(monkeypatch, rho):
+    """Within 10 %, from noise on true data. It may bend the release, so it may also do better."""
+    policy = designed(Design(start="plain", width=16), Split(finite_prior(ALIKE)), 1, key=jr.key(0))
+
+    def value(policy):
+        told, distortion = bent_parts(policy)
+        return rho * told + distortion
+
+    monkeypatch.setattr(loop, "examine", lambda family, policy, *_: seen(value(policy)))
+    made = problem(policy.system, 1, Objective(privacy_weight=rho, distortion_price=1.0, distortion_limit=10.0))
+    trained = train(
+        (made,),
+        Pathwise(episodes=64, updates=600, learning_rate=1e-2),
+        policy,
+        Training(updates=600, look=20, patience=0),
+    )
+    optimum = truth_of(policy, ALIKE, rho).best()[0]
+    print(f"rho {rho}: from {value(policy):.4f} to {value(trained.policy):.4f}, affine optimum {optimum:.4f}")
+    assert value(trained.policy) <= 1.1 * optimum

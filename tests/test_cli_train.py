@@ -1,0 +1,317 @@
+"""`veil train` on a tiny problem, and what other commands make of its folder."""
+
+import contextlib
+import io
+import json
+import shutil
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import get_args
+
+import jax
+import pytest
+
+from veil import policies
+from veil.cli import main, train, train_report
+from veil.cli.policies import Choice, Mistake
+from veil.leakage import stage
+from veil.learners import Design, StoreError, Training, runs
+from veil.learners.options import Weights
+from veil.problem import Objective
+from veil.systems import Gain
+
+TINY = ["gain", "--steps", "3", "--updates", "4", "--look", "2", "--looked", "6", "--episodes", "3"]
+TINY += ["--width", "4"]
+
+
+def veil(*arguments):
+    """Exit code and output of a command line."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), jax.enable_x64(True):
+        try:
+            main.main([*map(str, arguments)])
+        except SystemExit as end:
+            code = end.code
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """Programs run once here: they need not be fast. Nothing is set for the other tests of the process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(main, "prepare", lambda: None)
+        before = jax.config.read("jax_disable_most_optimizations")
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """One training, and what it printed."""
+    folder = tmp_path_factory.mktemp("run") / "new"
+    return folder, veil("train", *TINY, "--out", folder)
+
+
+@pytest.fixture
+def run(told, tmp_path):
+    """A copy of its folder."""
+    return Path(shutil.copytree(told[0], tmp_path / "run"))
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """A stand-in for training; it tells what it found in the folder."""
+    calls = []
+
+    def fake(settings, system, folder, report):
+        calls.append((settings, sorted(path.name for path in folder.iterdir())))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "fit", fake)
+    return calls
+
+
+def stop_after(monkeypatch, update):
+    """Ctrl-C as soon as this update is told."""
+
+    def tell(line):
+        if line["update"] == update:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_report, "_lines", lambda updates: tell)
+
+
+def change(folder, edit):
+    content = json.loads((folder / "run.json").read_text())
+    edit(content)
+    (folder / "run.json").write_text(json.dumps(content))
+
+
+def test_training_fills_a_folder_and_says_what_to_do_next(told):
+    folder, (code, out, err) = told
+    assert code == 0, err
+    files = ["checkpoint.safetensors", "learning.png", "metrics.jsonl", "policy.safetensors", "run.json"]
+    assert sorted(path.name for path in folder.iterdir()) == files
+    assert all(str(folder / name) in out for name in files)
+    assert f"veil audit gain --policy {folder} --steps 3" in out
+    assert "of H(q) = 1.099 nats" in out and "all updates made" in out
+    assert [line.split(":")[0] for line in err.splitlines()[1:]] == [f"update {k} of 4" for k in (0, 2, 4)]
+    assert (folder / "learning.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_folder_says_how_it_was_trained_and_what_came_out(told):
+    content = json.loads((told[0] / "run.json").read_text())
+    assert content["system"] == "gain" and content["steps"] == 3 and content["leakage"] == "estimate"
+    assert content["design"] == asdict(Design(width=4)) and content["objective"] == asdict(Weights())
+    assert content["training"] == asdict(Training(updates=4, episodes=3, look=2, looked=6))
+    last = [line for line in runs.history(told[0]) if line["update"] == content["result"]["best"]]
+    for line in last:  # the kept policy is looked at once more in the end: the very same numbers
+        assert content["result"]["upper"] == line["upper"] and content["result"]["cost"] == line["fresh_cost"]
+    assert content["result"]["updates"] == 4
+
+
+def test_a_loaded_policy_is_the_trained_one(told):
+    """Looked at once more it gives the numbers of the file."""
+    from veil.auditing.worlds import faithful
+    from veil.learners import examine
+    from veil.learners.loop import single
+    from veil.problem import Problem
+
+    with jax.enable_x64(True):
+        policy = runs.load_policy(told[0], Gain())
+    assert isinstance(policy, policies.ResidualPolicy) and policy.network.layers[0].weight.dtype == "float64"
+    with jax.enable_x64(False):
+        look = examine((Problem(faithful(single(Gain())), 3, Objective()),), policy, 6, 0)
+    result = runs.read(told[0]).result
+    assert result is not None
+    assert (look.leakage.upper.value, look.cost.value) == pytest.approx(
+        (result.upper, result.cost), abs=1e-12
+    )
+
+
+def test_the_same_command_trains_once(run, engine):
+    code, out, err = veil("train", *TINY, "--out", run)
+    assert code == 0 and not engine, err
+    assert "Already trained" in out and f"veil audit gain --policy {run}" in out
+
+
+def test_an_interrupted_training_goes_on_with_the_same_bits(told, tmp_path, monkeypatch):
+    folder = tmp_path / "new"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        code, _, err = veil("train", *TINY, "--out", folder)
+    assert code == 130 and "Stopped after update 3. The same command goes on from update 2" in err
+    code, _, err = veil("audit", "gain", "--policy", folder)
+    words = "--updates 4 --episodes 3 --look 2 --looked 6 --steps 3"
+    assert code == 2 and "not finished" in err and f"veil train gain --width 4 {words} --out {folder}" in err
+    code, _, err = veil("train", *TINY, "--out", folder)
+    assert code == 0 and "going on after update 2" in err
+    assert (folder / "policy.safetensors").read_bytes() == (told[0] / "policy.safetensors").read_bytes()
+    ours, theirs = runs.history(folder), runs.history(told[0])
+    assert [{**line, "seconds": 0} for line in ours] == [{**line, "seconds": 0} for line in theirs]
+
+
+def test_a_damaged_checkpoint_is_told_and_training_begins_again(run, told):
+    change(run, lambda content: (content.pop("result"), content.pop("policy")))
+    content = (run / "checkpoint.safetensors").read_bytes()
+    (run / "checkpoint.safetensors").write_bytes(content[: len(content) // 2])
+    code, _, err = veil("train", *TINY, "--out", run)
+    assert code == 0 and "checkpoint.safetensors is damaged, so training begins again" in err
+    assert "going on" not in err
+    assert (run / "policy.safetensors").read_bytes() == (told[0] / "policy.safetensors").read_bytes()
+
+
+def cut(folder):
+    path = folder / "run.json"
+    path.write_text(path.read_text()[:-20])
+
+
+def flip(folder):
+    path = folder / "policy.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "hint"),
+    [
+        (cut, "is not the file of a run"),
+        (lambda run: (run / "run.json").write_text("[]"), "is not the file of a run"),
+        (lambda run: change(run, lambda c: c.update(veil="9.9.0")), "was made by veil 9.9.0"),
+        (lambda run: change(run, lambda c: c.pop("veil")), "is not the file of a run"),
+        (lambda run: change(run, lambda c: c.pop("steps")), "it needs system, steps"),
+        (lambda run: change(run, lambda c: c["design"].pop("floor")), "it needs start, encoder"),
+        (lambda run: change(run, lambda c: c["design"].update(width=-4)), "at least 1"),
+        (lambda run: change(run, lambda c: c["design"].update(width="4")), "width cannot be '4'"),
+        (lambda run: change(run, lambda c: c.update(leakage="none")), "leakage cannot be 'none'"),
+        (
+            lambda run: change(run, lambda c: c["objective"].update(privacy_weight=1)),
+            "do not belong together",
+        ),
+        (lambda run: change(run, lambda c: c["result"].update(upper=0.0)), "do not belong together"),
+        (lambda run: change(run, lambda c: c.update(policy="")), "do not belong together"),
+        (flip, "do not belong together"),
+        (lambda run: (run / "policy.safetensors").unlink(), "missing or was changed"),
+    ],
+)
+def test_damaged_files_are_noticed_by_every_command(damage, hint, run, engine):
+    damage(run)
+    with pytest.raises(StoreError, match="again"):
+        runs.read(run)
+    for arguments in (["train", *TINY, "--out", run], ["audit", "gain", "--policy", run]):
+        code, _, err = veil(*arguments)
+        assert code == 2 and hint in err and "veil train --again" in err, err
+    assert not engine
+
+
+def test_a_run_with_other_settings_is_not_overwritten_unless_asked(run, engine):
+    before = (run / "run.json").read_bytes()
+    code, _, err = veil("train", *TINY, "--out", run, "--seed", "7")
+    assert code == 2 and "other settings: veil train gain" in err and "--again" in err and "--out" in err
+    assert not engine and (run / "run.json").read_bytes() == before
+    assert veil("train", *TINY, "--out", run, "--seed", "7", "--again")[0] == 130
+    ((settings, files),) = engine
+    assert settings.training.seed == 7 and "policy.safetensors" not in files
+    assert "checkpoint.safetensors" not in files and runs.read(run) == runs.Run(settings)
+
+
+def test_stopping_before_the_first_look_says_that_it_begins_again(tmp_path, engine):
+    code, _, err = veil("train", *TINY, "--out", tmp_path / "new")
+    assert code == 130 and "Stopped after update 0. The same command begins again" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["gian"], "Did you mean gain?"),
+        (["--steps", "0"], "at least --steps 1"),
+        (["--seed", "-1"], "--seed"),
+        (["--start", "noise"], "transport"),
+        (["--privacy-weight", "-1"], "cost units per nat"),
+        (["--distortion-limit", "0"], "positive numbers"),
+        (["--parts", "2"], "--start plain"),
+        (["--floor", "2"], "between 0 and 1"),
+        (["--updates", "0"], "at least 1"),
+        (["--learning-rate", "0"], "must be positive"),
+        (["--update", "9"], "--updates"),
+        (["--leakage", "bound"], "closed_form"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_answered_with_what_to_do(arguments, hint, tmp_path, monkeypatch, engine):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, err = veil("train", *arguments)
+    assert code == 2 and hint in out + err
+    assert not engine and not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_a_mistake(tmp_path, engine):
+    (tmp_path / "file").write_text("")
+    code, _, err = veil("train", *TINY, "--out", tmp_path / "file" / "run")
+    assert code == 2 and "veil train:" in err and not engine
+
+
+def test_every_field_is_a_flag_with_its_default(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = veil("train", "--help")
+    assert code == 0
+    for field in (*fields(Design), *fields(Training), *fields(Weights)):
+        flag = f"--{field.name.replace('_', '-')} "
+        assert flag in out and f"(default: {field.default})" in out.partition(flag)[2][:600], field.name
+    assert all(word in out for word in ("nat", "cost units", "spread of the output", "runs/SYSTEM-START"))
+
+
+def test_the_flags_are_those_of_the_library():
+    assert get_args(train.Method) == get_args(stage.Method)
+    given, usual = Weights(), Objective()
+    for field in fields(Weights):
+        assert getattr(given, field.name) == pytest.approx(float(getattr(usual, field.name)))
+    parsed = main.parse(["train"])
+    assert isinstance(parsed, train.Train) and parsed.folder.as_posix() == "runs/platoon-transport"
+
+
+def test_a_trained_policy_is_audited_for_its_own_system_only(run):
+    choice = Choice(str(run))
+    assert choice.folder("gain") == run / "audit"
+    with pytest.raises(Mistake, match="name that one: gain"):
+        choice.build(Gain(), "platoon")
+    with pytest.raises(Mistake, match="takes no --sd"):
+        Choice(str(run), sd=("0.1",)).check()
+    with pytest.raises(Mistake, match=r"no run.json in it"):
+        Choice(str(run.parent)).check()
+    with pytest.raises(Mistake, match="folder of a `veil train`"):
+        Choice(str(run / "nowhere")).check()
+
+
+def test_an_audit_reads_the_folder(run):
+    code, out, err = veil("audit", "gain", "--policy", run, "--steps", 3, "--episodes", 6, "--no-assisted")
+    assert code in (0, 3), err
+    content = json.loads((run / "audit" / "audit.json").read_text())
+    assert content["policy"] == "ResidualPolicy" and "Verdict" in out
+
+
+def test_transport_goes_as_far_as_it_is_told():
+    moved = Choice("transport", share=0.25).build(Gain())
+    assert isinstance(moved, policies.Transport) and float(moved.share) == 0.25
+    with pytest.raises(Mistake, match="between 0 and 1"):
+        Choice("transport", share=1.5).check()
+    with pytest.raises(Mistake, match="that is for transport"):
+        Choice("blind", share=0.0).check()
+
+
+def test_on_a_terminal_one_bar_tells_the_trade_off(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "150")
+    look = {"update": 0.0, "lower": 0.01, "upper": 0.02, "fresh_cost": 3.0, "fresh_distortion": 1.5}
+    step = {"update": 1.0, "leakage": 0.015, "cost": 3.5, "distortion": 1.25, "price": 0.25}
+    with train_report.progress(4, tmp_path) as (report, seen):
+        report(look)
+        report(step)
+    shown = capsys.readouterr().err
+    assert seen == [look, step] and "1/4" in shown
+    assert "leakage 0.0150 nats, distortion 1.25, cost 3.5, price 0.25" in shown
+    assert "look at 0: leakage 0.0100 to 0.0200 nats" in shown

@@ -1,0 +1,193 @@
+"""Curves, words, files and the floor of a frontier; the command is tested with the command line."""
+
+import json
+import math
+from dataclasses import replace
+
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import stats
+
+from veil.auditing.episodes import doubled
+from veil.auditing.result import Leakage
+from veil.auditing.statistics import Mean
+from veil.frontier import Extent, Frontier, Goal, Point, chart, curve, files, words, zero_leakage_floor
+from veil.frontier.options import WORDS
+from veil.frontier.store import Shelf, point_from, row
+from veil.policies import Transport
+from veil.systems import Gain
+
+ENTROPY = math.log(4)
+
+
+def made(kind, value, distortion, upper, *, lower=None, error=0.002, verdict="certifiable"):
+    """A point by hand."""
+    low = upper - 0.001 if lower is None else lower
+    leakage = Leakage(Mean(low, error), Mean(upper, error), ENTROPY)
+    reasons = () if verdict == "certifiable" else ("the two sides are 0.200 nats apart (limit 0.050)",)
+    use = Mean(float(distortion), 0.001), Mean(2.0, 0.1), Mean(0.3 * distortion, 0.05)
+    return Point(Goal(kind, float(value)), leakage, verdict, reasons, *use, 128, 512, 3.5)
+
+
+def frontier(*points, floor=0.1):
+    return Frontier("Platoon", 50, Mean(floor, 0.001), points, 0, 0.2, 100)
+
+
+def law(kind, constant, power, places):
+    """Points of leakage constant / distortion^power."""
+    return [made(kind, at, at, constant / at**power) for at in places]
+
+
+NOISE = law("noise", 0.8, 1.0, (1.0, 3.0, 9.0, 27.0))
+DISPLACEMENT = law("displacement", 1e-4, 3.0, (0.05, 0.07, 0.1, 0.2))
+
+
+def test_between_points_a_curve_is_a_power_law():
+    found = curve.needed(NOISE, 0.05)
+    assert not found.bound and found.distortion == pytest.approx(16.0)
+    assert curve.needed(DISPLACEMENT, 0.05).distortion == pytest.approx((1e-4 / 0.05) ** (1 / 3))
+    assert curve.upper_at(NOISE, 5.0) == pytest.approx(0.8 / 5.0)
+    assert curve.needed(NOISE[::-1], 0.05) == found  # whatever the order
+
+
+def test_beyond_its_points_a_curve_says_nothing_or_stays():
+    assert curve.needed(NOISE, 0.01) == curve.Needed(None)
+    assert curve.needed([], 0.05) == curve.Needed(None)
+    assert curve.needed(NOISE, 0.9) == curve.Needed(1.0, bound=True)
+    assert curve.upper_at(NOISE, 0.5) is None and curve.upper_at([], 1.0) is None
+    assert curve.upper_at(NOISE, 100.0) == pytest.approx(0.8 / 27.0)
+
+
+def test_leakages_that_are_not_positive_count_as_the_smallest_one():
+    points = [made("noise", 1, 1.0, 0.1), made("noise", 2, 10.0, -0.004)]
+    assert curve.needed(points, 0.01).distortion == pytest.approx(math.sqrt(10.0))
+    assert curve.upper_at(points, 10.0) == pytest.approx(curve.SMALLEST)
+
+
+def test_points_that_cannot_be_believed_are_in_no_curve():
+    doubtful = made("noise", 5, 2.0, 0.001, verdict="not_enough_particles")
+    assert curve.needed([*NOISE, doubtful], 0.05) == curve.needed(NOISE, 0.05)
+    assert "Gaussian noise 5" in words.doubts(frontier(*NOISE, doubtful))
+
+
+def test_learned_points_above_displacement_are_found():
+    good, bad = made("transport", 80, 0.1, 0.099), made("transport", 5, 0.1, 0.12)
+    outside = made("transport", 2, 0.01, 1.2)
+    found = frontier(*DISPLACEMENT, good, bad, outside)
+    ((point, other),) = curve.above_displacement(found)
+    assert point.goal.value == 5 and other == pytest.approx(0.1)
+    assert "weight 5 (at least 0.113 nats, displacement 0.100)" in words.displacement(found)
+    near = replace(bad, leakage=Leakage(Mean(0.119, 0.0064), Mean(0.12, 0.0064), ENTROPY))
+    said = words.displacement(frontier(*DISPLACEMENT, near, outside))  # within three standard errors
+    assert "none lies above" in said and "1 could not be compared" in said
+    assert "not measured there" in words.displacement(frontier(*DISPLACEMENT, outside))
+    assert words.displacement(frontier(*NOISE)) == ""
+
+
+def test_words_tell_what_each_family_needs():
+    said = words.summary(frontier(*NOISE, *DISPLACEMENT, made("plain", 2, 1.0, 0.3)))
+    needed = (1e-4 / 0.05) ** (1 / 3)
+    assert "Gaussian noise 16;" in said
+    assert f"displacement interpolation {needed:.3g} ({16 / needed:.3g} times less than noise)" in said
+    assert "learned from noise not reached" in said
+    assert "0.1 per step" in said
+
+
+def test_words_say_not_reached_and_compare_with_nothing_then():
+    few = [made("noise", 1, 1.0, 0.5)]
+    said = words.needs(frontier(*few, *DISPLACEMENT))
+    assert "Gaussian noise not reached" in said and "than noise" not in said
+    worse = words.needs(frontier(*NOISE, made("plain", 2, 20.0, 0.06), made("plain", 5, 80.0, 0.015)))
+    assert "times more than noise" in worse
+    assert "at most 0.05" in words.needs(frontier(made("displacement", 1, 0.05, 0.01)))
+
+
+def test_a_point_survives_its_file_and_other_points_are_not_read(tmp_path):
+    shelf, point = Shelf(tmp_path), made("transport", 80, 0.1, 0.01, verdict="filter_inconsistent")
+    shelf.keep(point, "mark")
+    assert shelf.point(point.goal, "mark") == point
+    assert shelf.point(point.goal, "another mark") is None
+    assert shelf.point(Goal("transport", 5.0), "mark") is None
+    lost = replace(point, change=Mean(math.nan, math.inf))
+    shelf.keep(lost, "mark")
+    again = shelf.point(point.goal, "mark")
+    assert again is not None and math.isnan(again.change.value) and math.isinf(again.change.error)
+    path = shelf.place(point.goal) / "point.json"
+    for damage in ("", "{", "[]", "null", "{}", path.read_text()[:-30], path.read_text().replace("1.3", "x")):
+        path.write_text(damage)
+        assert shelf.point(point.goal, "mark") is None
+    shelf.keep_floor(Mean(0.1, 0.01), "mark")
+    assert shelf.floor("mark") == Mean(0.1, 0.01) and shelf.floor("other") is None
+    assert point_from(row(point), point.goal) == point
+
+
+def test_files_and_picture_hold_every_point(tmp_path):
+    doubtful = made("quantised", 1, 0.5, 0.9, verdict="not_enough_particles")
+    learned = made("transport", 80, 0.1, -0.001), made("plain", 5, 1, 0.2)
+    found = frontier(*NOISE, doubtful, *DISPLACEMENT, *learned)
+    paths = files.write(found, tmp_path)
+    content = json.loads(paths[0].read_text())
+    assert content["unit"] == "nats" and content["floor"] == 0.1
+    assert len(content["points"]) == len(found.points) == len(paths[1].read_text().splitlines()) - 1
+    assert content["needed"]["noise"] == {"nats": 0.05, "distortion": pytest.approx(16.0), "bound": False}
+    assert [point["trusted"] for point in content["points"]].count(False) == 1
+    drawn = chart.picture(found)
+    left, right = drawn.axes
+    assert left.get_xscale() == left.get_yscale() == "log" and "%" in right.get_xlabel()
+    (floor,) = [one for one in left.lines if one.get_linestyle() == ":"]
+    assert np.all(np.asarray(floor.get_xdata()) == 0.1)
+    (hollow,) = [one for one in left.lines if one.get_markerfacecolor() == "white"]
+    assert np.all(np.asarray(hollow.get_xdata()) == 0.5)
+    named = {text.get_text() for text in drawn.legends[0].get_texts()}
+    assert named >= {*WORDS.values(), "least distortion at zero leakage (transport)", "not to be believed"}
+    (quiet,) = [one for one in left.lines if one.get_marker() == "D"]
+    assert np.all(np.asarray(quiet.get_ydata()) == curve.SMALLEST)
+
+
+def test_goals_lead_from_neighbour_to_neighbour():
+    goals = Extent(weights=(5.0, 80.0, 20.0), kinds=("plain", "transport")).goals
+    assert [(goal.kind, goal.value, goal.before) for goal in goals] == [
+        ("transport", 80.0, ()),
+        ("transport", 20.0, (80.0,)),
+        ("transport", 5.0, (80.0, 20.0)),
+        ("plain", 5.0, ()),
+        ("plain", 20.0, (5.0,)),
+        ("plain", 80.0, (5.0, 20.0)),
+    ]
+    for goal, previous in zip(goals[1:3], goals[:2], strict=True):
+        assert goal.previous == previous
+    assert goals[0].previous is None
+    assert len({goal.name for goal in Extent().goals}) == len(Extent().goals) == 31
+
+
+def scalar_floor(system, sd, steps, episodes, seed):
+    """The floor of a gain in numpy: scalar Kalman filters, and the barycentre of Gaussians on a line."""
+    random = np.random.default_rng(seed)
+    gains = np.asarray(system.prior.secrets)[:, 0]
+    index, rows = np.arange(episodes) % len(gains), np.arange(episodes)
+    state = float(system.initial_sd) * random.standard_normal(episodes)
+    mean, spread = np.zeros((episodes, len(gains))), np.full(len(gains), float(system.initial_sd))
+    push, found = np.zeros(episodes), np.zeros(episodes)
+    for _ in range(steps):
+        centre, middle = mean.mean(axis=1), spread.mean()
+        offset, change = centre[:, None] - mean, np.abs(middle - spread)[None]
+        shape = offset / np.maximum(change, 1e-12)
+        far = 2 * change * stats.norm.pdf(shape) + offset * (1 - 2 * stats.norm.cdf(-shape))
+        found += far.mean(axis=1) / steps  # mean of |N(offset, change²)|, equal masses
+        slope = middle / spread
+        shared = centre + slope[index] * (state - mean[rows, index]) + sd * random.standard_normal(episodes)
+        gain = spread**2 * slope / (slope**2 * spread**2 + sd**2)
+        mean = gains * (mean + gain * (shared - centre)[:, None]) + push[:, None]
+        spread = np.sqrt(gains**2 * spread**2 * (1 - gain * slope) + float(system.sd) ** 2)
+        state = gains[index] * state + push + float(system.sd) * random.standard_normal(episodes)
+        push = float(system.reply) * shared + float(system.reaction_sd) * random.standard_normal(episodes)
+    return found.mean(), found.std() / math.sqrt(episodes)
+
+
+def test_the_floor_is_that_of_gaussians_on_a_line(float64):
+    system, steps = doubled(Gain()), 5
+    found = zero_leakage_floor(Transport(system, np.asarray([0.05])), steps, 384, key=jr.key(1))
+    truth, error = scalar_floor(system, 0.05, steps, 30_000, 2)
+    assert found.error < 0.05 * found.value
+    assert found.value == pytest.approx(truth, abs=4 * math.hypot(found.error, error))

@@ -1,0 +1,141 @@
+"""What people see of a training: its progress, and its result as a table."""
+
+import math
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from veil.auditing.options import Options
+from veil.cli.audit_table import grid
+
+if TYPE_CHECKING:
+    from veil.learners.runs import Result, Run
+
+Line = dict[str, float]
+Report = Callable[[Line], None]
+FIRST = "compiling, and looking at the policy to start from"
+
+
+@contextmanager
+def progress(updates: int, folder: Path) -> Iterator[tuple[Report, list[Line]]]:
+    """A live bar on a terminal, one line per look elsewhere; and a list that fills with what was told."""
+    seen: list[Line] = []
+    _warn(folder)
+    if not sys.stderr.isatty():
+        print(FIRST, file=sys.stderr, flush=True)
+        tell = _lines(updates)
+        yield lambda line: (seen.append(line), tell(line))[1], seen
+        return
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    columns = (TextColumn("update"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bars = Progress(*columns)
+    bar = bars.add_task("", total=updates)
+    with Live(Group(bars, Text(FIRST)), console=Console(stderr=True), refresh_per_second=4) as live:
+
+        def report(line: Line) -> None:
+            seen.append(line)
+            bars.update(bar, completed=line["update"])
+            live.update(Group(bars, Text(trade(seen))))
+
+        yield report, seen
+
+
+def _warn(folder: Path) -> None:
+    """Say so where a checkpoint is there and cannot be used."""
+    from veil.learners.diary import CHECKPOINT
+    from veil.learners.store import StoreError, about
+
+    path = folder / CHECKPOINT
+    try:
+        if path.exists():
+            about(path)
+    except StoreError:
+        print(f"{path} is damaged, so training begins again at the first update.", file=sys.stderr)
+
+
+def _lines(updates: int) -> Report:
+    began, before = time.monotonic(), [0.0]
+
+    def tell(line: Line) -> None:
+        if line["update"] > before[0] + 1:
+            print(f"going on after update {before[0] or line['update'] - 1:.0f}", file=sys.stderr, flush=True)
+        before[0] = line["update"]
+        if "upper" in line:
+            taken = clock(time.monotonic() - began)
+            text = f"update {line['update']:.0f} of {updates}: {looked(line)}, after {taken}"
+            print(text, file=sys.stderr, flush=True)
+
+    return tell
+
+
+def trade(seen: list[Line]) -> str:
+    """The trade-off as the last update saw it, and as the last look did."""
+    last, looks = seen[-1], [line for line in seen if "upper" in line]
+    live = ""
+    if "price" in last:
+        live = f"training: leakage {last['leakage']:.4f} nats, distortion {last['distortion']:.3g}, "
+        live += f"cost {last['cost']:.4g}, price {last['price']:.3g}\n"
+    return f"{live}look at {looks[-1]['update']:.0f}: {looked(looks[-1])}"
+
+
+def looked(line: Line) -> str:
+    """What a look saw."""
+    sides = f"leakage {line['lower']:.4f} to {line['upper']:.4f} nats"
+    price = f", price {line['price']:.3g}" if "price" in line else ""
+    return f"{sides}, distortion {line['fresh_distortion']:.3g}, cost {line['fresh_cost']:.4g}{price}"
+
+
+def stopped(history: list[Line]) -> str:
+    """After Ctrl-C: how far it came, and from where the next one goes on."""
+    last = history[-1]["update"] if history else 0
+    saved = max([line["update"] for line in history if "upper" in line], default=0)
+    start = (
+        f"goes on from update {saved:.0f}, the last look" if saved else "begins again: no look was reached"
+    )
+    return f"Stopped after update {last:.0f}. The same command {start}."
+
+
+def show(run: "Run", folder: Path) -> None:
+    """Print the result, the next command and the paths."""
+    assert run.result is not None
+    settings, options = run.settings, run.settings.training
+    title = f"Policy on {settings.system}, {settings.steps} releases, {options.looked} fresh episodes"
+    grid(title, ("", "value"), rows(run, run.result))
+    words = ["veil", "audit", settings.system, "--policy", str(folder)]
+    if settings.steps != Options().steps:
+        words += ["--steps", str(settings.steps)]
+    print("The policy was chosen by these episodes; an audit on others has the last word:")
+    print(f"  {shlex.join(words)}")
+    print("\nWritten to")
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        print(f"  {path}")
+
+
+def rows(run: "Run", result: "Result") -> list[tuple[str, ...]]:
+    """The table."""
+    limit, entropy = run.settings.objective.distortion_limit, result.entropy
+    error = f" ± {result.standard_error:.4f}" if math.isfinite(result.standard_error) else ""
+    ends = [f"{max(0.0, side) / entropy:.1%}" for side in (result.lower, result.upper)] if entropy > 0 else []
+    shares = [(f"of H(q) = {entropy:.3f} nats", " to ".join(ends))] if ends else []
+    return [
+        ("leakage, nats", f"{result.lower:.4f} to {result.upper:.4f}{error}"),
+        *shares,
+        ("distortion per step", f"{result.distortion:.3f} (limit {limit:g})"),
+        ("cost per episode", f"{result.cost:.4g}"),
+        ("updates", f"{result.updates}, the best after {result.best}"),
+        ("ended by", result.reason),
+        ("time", clock(result.seconds)),
+    ]
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(seconds // 60)}:{int(seconds % 60):02d} min"
