@@ -31,10 +31,12 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python paper/study_consistency.py --out build/studies
 	$(BIN)/python paper/study_bellman.py --out build/studies
 	$(BIN)/python paper/study_filter_hacks.py --out build/studies
+	$(BIN)/python paper/study_learning_wins.py --out build/studies
+	$(BIN)/python paper/study_robust.py --out build/studies
 	$(BIN)/python -m pytest -m study
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-bench build demo audit bench/results veil.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench build demo audit runs frontier bench/results veil.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(1): environment, $(2): what to install

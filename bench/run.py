@@ -6,13 +6,14 @@ from typing import Literal
 
 import tyro
 
-from bench import attackers, mixture_entropy, particle_filter, report, scaling
+from bench import attackers, learning, mixture_entropy, particle_filter, report, scaling
 
 COMPARISONS = {
     "mixture_entropy": mixture_entropy.run,
     "particle_filter": particle_filter.run,
     "scaling": scaling.run,
     "attackers": attackers.run,
+    "learning": learning.run,
 }
 
 
@@ -24,7 +25,7 @@ class Bench:
     """small sizes and few repeats, under a minute: shows that everything runs, not how fast"""
     out: Path = Path("bench/results")
     """folder for the JSON files"""
-    only: Literal["mixture_entropy", "particle_filter", "scaling", "attackers"] | None = None
+    only: Literal["mixture_entropy", "particle_filter", "scaling", "attackers", "learning"] | None = None
     """one comparison instead of all"""
 
     def run(self) -> None:

@@ -1,36 +1,79 @@
-"""`veil frontier` from the command line to its files, on a small loop with small filters."""
+"""`veil frontier` from the command line to its files, on a linear loop where a Kalman filter is exact."""
 
 import json
 import sys
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import pytest
 
-from veil.attacks.guides import Unguided
-from veil.attacks.smc import Filter
+from veil.attacks.kalman import KalmanBank
 from veil.auditing import two_sides
-from veil.auditing.rungs import ParticleRung
+from veil.auditing.rungs import Rung, _exact_sides
 from veil.cli import frontier as command
 from veil.cli import main
 from veil.frontier import engine, families, options
-from veil.learners import looks
+from veil.learners import Learner, Progress, looks
 
 SMALL = ("gain", "--steps", "4", "--episodes", "6", "--updates", "2", "--weights", "2", "40")
 KINDS = ("--kinds", "noise", "displacement", "transport")
 NAMES = ("noise-1", "noise-8", "displacement-0.5", "displacement-1", "transport-40", "transport-2")
 
 
-def small_ladder(system, policy):
-    """One rung that compiles in no time."""
-    return (ParticleRung("bootstrap particles", Filter(system, policy, Unguided(), 32)),)
+class Exact(Rung):
+    """Both sides are one. Compiles faster than particles, and is the truth for a gain."""
+
+    bank: KalmanBank
+
+    @property
+    def name(self):
+        return "exact"
+
+    @property
+    def particles(self):
+        return 0
+
+    def sides(self, record, length, *, play_key, key, apart):
+        del length, play_key
+        exact = self.bank(record.public, key=key).log_likelihood
+        return _exact_sides(exact, exact[record.index], record, apart)
+
+
+def exact_ladder(system, policy):
+    return (Exact(KalmanBank(system, policy)),)
+
+
+class Nudge(Learner):
+    """Moves every weight a little, by the privacy weight; compiles faster than a gradient."""
+
+    episodes: int = eqx.field(static=True)
+    updates: int = eqx.field(static=True)
+    learning_rate: float = eqx.field(static=True)
+
+    def begin(self, family, policy, *, key):
+        del key
+        return Progress(policy, family[0].objective.distortion_price, jnp.asarray(0, jnp.int32), None)
+
+    def update(self, family, progress, *, key):
+        del key
+        weight = family[0].objective.privacy_weight
+
+        def moved(leaf):
+            return leaf + 1e-4 / weight if eqx.is_inexact_array(leaf) else leaf
+
+        network = jax.tree.map(moved, progress.policy.network)
+        policy = eqx.tree_at(lambda one: one.network, progress.policy, network)
+        return Progress(policy, progress.price, progress.updates + 1, None), {"weight": weight}
 
 
 @pytest.fixture(scope="module")
 def patched():
-    """Fewer strengths and smaller filters."""
+    """Fewer strengths, exact filters, and a learner that learns nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two_sides, "ladder", small_ladder)
-        patch.setattr(looks, "ladder", small_ladder)
+        patch.setattr(two_sides, "ladder", exact_ladder)
+        patch.setattr(looks, "ladder", exact_ladder)
+        patch.setattr(families, "Pathwise", Nudge)
         patch.setattr(options, "STRENGTHS", {"noise": (1.0, 8.0), "displacement": (0.5, 1.0)})
         patch.setattr(main, "prepare", lambda: None)
         yield
@@ -102,6 +145,8 @@ def test_the_whole_command_writes_points_files_and_a_picture(finished):
     assert tuple(points) == NAMES == tuple(counts)
     assert points["noise-8"]["distortion"] == pytest.approx(8 * points["noise-1"]["distortion"])
     assert points["displacement-0.5"]["distortion"] < points["displacement-1"]["distortion"]
+    assert points["displacement-1"]["upper"] == pytest.approx(0.0, abs=1e-5)  # all the way: perfect privacy
+    assert points["displacement-0.5"]["upper"] > 0.01 and points["noise-1"]["upper"] > 0.01
     for name, point in points.items():
         assert point["low"] <= point["high"] <= point["entropy"] and point["episodes"] == 6
         assert (folder / "points" / name / "point.json").exists()

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shlex
 import shutil
 import sys
 from dataclasses import asdict, fields
@@ -15,6 +16,7 @@ import pytest
 from veil import policies
 from veil.cli import main, train, train_report
 from veil.cli.policies import Choice, Mistake
+from veil.cli.trained import command
 from veil.leakage import stage
 from veil.learners import Design, StoreError, Training, runs
 from veil.learners.options import Weights
@@ -205,6 +207,7 @@ def test_damaged_files_are_noticed_by_every_command(damage, hint, run, engine):
         code, _, err = veil(*arguments)
         assert code == 2 and hint in err and "veil train --again" in err, err
     assert not engine
+    assert veil("train", *TINY, "--out", run, "--again")[0] == 130 and len(engine) == 1
 
 
 def test_a_run_with_other_settings_is_not_overwritten_unless_asked(run, engine):
@@ -272,6 +275,19 @@ def test_the_flags_are_those_of_the_library():
         assert getattr(given, field.name) == pytest.approx(float(getattr(usual, field.name)))
     parsed = main.parse(["train"])
     assert isinstance(parsed, train.Train) and parsed.folder.as_posix() == "runs/platoon-transport"
+
+
+def test_the_command_that_is_told_trains_the_same():
+    usual = train.Train().settings
+    other = runs.Settings(
+        *("gain", 7, Design("plain", "mgf", 2, 9, 0.1, 8), Weights(5.0, 0.3, 2.0)),
+        *(Training(7, 8, 1e-3, 2, 9, 0, 5), "kl_chernoff"),
+    )
+    for settings in (usual, other):
+        words = shlex.split(command(settings, Path("some where")))
+        parsed = main.parse(words[1:])
+        assert isinstance(parsed, train.Train)
+        assert words[0] == "veil" and parsed.settings == settings and parsed.folder == Path("some where")
 
 
 def test_a_trained_policy_is_audited_for_its_own_system_only(run):

@@ -1,4 +1,5 @@
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -50,7 +51,7 @@ def numbered(count):
 
 
 def filters(mean, variance, gains, noise, lines, sd, shared, external):
-    """Scalar Kalman filters side by side, [B, K]; yields the law of the release before it, then its log density.
+    """Scalar Kalman filters side by side, [B, K]; yields the law of each release and its log density.
 
     `lines` are intercepts and slopes of the release, each [B, T, K].
     """
@@ -89,10 +90,10 @@ def test_stage_leakages_add_up_to_the_leakage_of_the_run(float64):
 
 
 def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
-    """Another noise, other secrets, fewer of them: transport leaks there, and its own belief is blind to it."""
+    """Another noise, other secrets, fewer of them: transport leaks there, its own belief is blind."""
     model = Gain()
     plant = WithPrior(WithNoise(model, 3.0), finite_prior([0.4, 0.8], [0.6, 0.4]))
-    world = World("elsewhere", plant, jnp.asarray([[0.3], [0.9]]))
+    world = World("elsewhere", plant, jnp.asarray([[0.9], [0.6]]))  # nobody is taken for the nearest
     made, count = Problem(world, 6, judge=KalmanTracker()), 2 * 250
     outcome, (_, external, shared, _), features = watched(
         made, Transport(model, (0.2,)), numbered(count), jr.key(1)
@@ -102,7 +103,7 @@ def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
     assert np.max(np.abs(masses - 1 / 3)) < 1e-6  # by its own belief nothing was ever told
     slopes = np.mean(sds, axis=-1, keepdims=True) / sds  # the barycentre on a line
     intercepts = np.mean(means, axis=-1, keepdims=True) - slopes * means
-    lines = [part[..., [0, 2]] for part in (intercepts, slopes)]  # what the owner takes the secrets for
+    lines = [part[..., [2, 1]] for part in (intercepts, slopes)]  # what the owner takes the secrets for
     gains, prior, index = np.asarray([0.4, 0.8]), np.asarray([0.6, 0.4]), np.arange(count) % 2
     bank = filters(np.zeros((count, 2)), np.ones((count, 2)), gains, 0.9, lines, 0.2, shared, external)
     log_masses = special.log_softmax(np.log(prior) + sum(logs for *_, logs in bank), axis=1)
@@ -113,7 +114,7 @@ def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
 
 
 def test_an_episode_charges_what_happened_in_it(float64):
-    """Without noise in the world x' = θ x + w and w' = −0.2 y, so everything follows by hand from x_1 and y."""
+    """Without noise in the world x' = θ x + w and w' = −0.2 y, so all follows by hand from x_1 and y."""
     system = Gain(prior=finite_prior(GAINS, MASSES), sd=0.0, reaction_sd=0.0)
     made, policy = Problem(faithful(system), STEPS, judge=KalmanTracker()), GaussianNoise(system, (0.7,))
     numbers = numbered(COUNT)  # the same program as above
@@ -183,7 +184,7 @@ def mixture_information(components):
 def test_a_measure_is_right_on_average_or_a_bound(kind):
     """Three components are sampled each, sixty by a random choice among them."""
     _, kernel, made = beliefs()
-    bounds = {"regime_adaptive": regime_adaptive, "kl_chernoff": kl_chernoff}
+    bounds: dict[str, Any] = {"regime_adaptive": regime_adaptive, "kl_chernoff": kl_chernoff}
     if kind == 0:
         bounds["closed_form"] = functools.partial(closed_form, by_index=True)
 

@@ -68,7 +68,7 @@ class Knobs(eqx.Module):
 
 
 class Dial(LearnedPolicy):
-    """Gaussian around an affine function of the level; it looks at a Kalman belief, the input and the time."""
+    """Gaussian around an affine function of the level; it looks at a Kalman belief, input and time."""
 
     system: System
     network: Knobs

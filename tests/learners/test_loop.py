@@ -25,13 +25,14 @@ class Walk(Learner):
     def begin(self, family, policy, *, key):
         return Progress(policy, jnp.asarray(1.0), jnp.asarray(0, jnp.int32), {"sum": jnp.zeros(6)})
 
-    def update(self, family, progress, *, key):
+    def update(self, family, progress: Any, *, key):
         weights, shape = jax.tree.flatten(progress.policy.network)
         moved = jnp.stack(weights) + 0.1 * jr.normal(key, (6,)) - 0.1 * progress.memory["sum"]
         network = jax.tree.unflatten(shape, list(moved))
         policy = eqx.tree_at(lambda whole: whole.network, progress.policy, network)
         memory = {"sum": progress.memory["sum"] + moved}
-        return Progress(policy, 0.9 * progress.price, progress.updates + 1, memory), {"first": moved[0]}
+        metrics = {"first": moved[0], "draw": jr.normal(key)}
+        return Progress(policy, 0.9 * progress.price, progress.updates + 1, memory), metrics
 
 
 def halves():
@@ -41,8 +42,12 @@ def halves():
 
 def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, patience=0, report=None):
     """Train with scripted looks: a function of the policy, or one result after the other."""
-    script = looks if callable(looks) else lambda policy, rest=iter(looks): next(rest)
-    monkeypatch.setattr(loop, "examine", lambda family, policy, episodes, seed: script(policy))
+    rest = iter([] if callable(looks) else looks)
+
+    def examined(family, policy, episodes, seed):
+        return looks(policy) if callable(looks) else next(rest)
+
+    monkeypatch.setattr(loop, "examine", examined)
     made = halves()
     options = Training(updates=updates, look=3, patience=patience, seed=seed)
     report = report or (lambda line: None)
@@ -96,6 +101,25 @@ def test_an_interrupted_training_goes_on_with_the_same_bits(monkeypatch, tmp_pat
     assert ["total" in line for line in lines(tmp_path / "whole")] == [n in (3, 6, 8) for n in range(1, 9)]
 
 
+def test_the_best_policy_is_remembered_over_an_interruption(monkeypatch, tmp_path):
+    """The look after three updates was the best of all, though later ones are better than the start."""
+    before = [seen(5.0), seen(1.0), seen(2.0)]
+    with pytest.raises(KeyboardInterrupt):
+        run(monkeypatch, before, folder=tmp_path, report=stop_after(7.0))
+    after = [seen(5.0), seen(3.0), seen(4.0), seen(1.0)]
+    assert run(monkeypatch, after, folder=tmp_path).best == 3
+
+
+def test_every_update_has_randomness_of_its_own(monkeypatch):
+    """Also across seeds; the same seed gives the same."""
+    draws = []
+    for seed in (0, 1, 0):
+        told = []
+        run(monkeypatch, by_offset, seed=seed, report=told.append)
+        draws.append([line["draw"] for line in told[1:]])
+    assert len(np.unique(draws[:2])) == 24 and draws[0] == draws[2]
+
+
 def test_a_training_that_was_done_is_not_done_again(monkeypatch, tmp_path):
     first = run(monkeypatch, by_offset, folder=tmp_path)
     asked = []
@@ -142,11 +166,13 @@ def test_the_best_policy_by_fresh_episodes_is_kept(monkeypatch):
         ([seen(5.0), seen(5.0), seen(5.0), seen(5.0), seen(5.0)], 0),
     ]
     for script, best in cases:
-        passed = []
-        trained = run(
-            monkeypatch,
-            lambda policy, s=iter([*script, seen(-7.0)]), p=passed: (p.append(policy), next(s))[1],
-        )
+        passed, rest = [], iter([*script, seen(-7.0)])
+
+        def look(policy, passed=passed, rest=rest):
+            passed.append(policy)
+            return next(rest)
+
+        trained = run(monkeypatch, look)
         assert trained.best == best and trained.updates == 12 and trained.reason == "all updates made"
         chosen = passed[best // 3]  # looks come after 0, 3, 6, 9 and 12 updates
         assert np.array_equal(knobs(trained.policy), knobs(chosen))
@@ -192,7 +218,7 @@ def played_by_hand(gains, sd, steps, episodes):
     rng, count = np.random.default_rng(0), len(gains)
     x, w = rng.normal(size=(count, episodes)), np.zeros((count, episodes))
     mean, variance = np.zeros((count, count, episodes)), np.ones((count, 1, 1))  # filters first
-    logs, cost, distortion = np.zeros_like(mean), 0.0, 0.0
+    logs, cost, distortion = np.zeros_like(mean), np.zeros(x.shape), np.zeros(x.shape)
     for _ in range(steps):
         y = x + sd * rng.normal(size=x.shape)
         spread = variance + sd**2

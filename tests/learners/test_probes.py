@@ -62,9 +62,10 @@ def test_the_learner_finds_the_best_affine_release(monkeypatch, secrets, rho):
     assert value <= truth.best_displaced()[0] + 1e-3
     # What the learner was told of this policy is true: a measure that flatters would be learned.
     outcome = play(made, policy)
-    for found, exact in zip((outcome.leakage, outcome.distortion), truth.parts(*kernel_of(policy)), strict=True):
+    charged, exact = (outcome.leakage, outcome.distortion), truth.parts(*kernel_of(policy))
+    for found, number in zip(charged, exact, strict=True):
         mean, error = by_rounds(found, [0.5, 0.5])
-        assert abs(mean - exact) < 4 * error + 1e-5
+        assert abs(mean - number) < 4 * error + 1e-5
 
 
 def part_of_the_way(policy):
@@ -116,7 +117,9 @@ def test_a_plain_network_comes_near_the_best_affine_release(monkeypatch, rho):
         return rho * told + distortion
 
     monkeypatch.setattr(loop, "examine", lambda family, policy, *_: seen(value(policy)))
-    made = problem(policy.system, 1, Objective(privacy_weight=rho, distortion_price=1.0, distortion_limit=10.0))
+    made = problem(
+        policy.system, 1, Objective(privacy_weight=rho, distortion_price=1.0, distortion_limit=10.0)
+    )
     trained = train(
         (made,),
         Pathwise(episodes=64, updates=600, learning_rate=1e-2),

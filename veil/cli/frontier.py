@@ -108,7 +108,7 @@ def line(point: "Point") -> tuple[str, ...]:
         f"[{leakage.low:.3f}, {leakage.high:.3f}]",
         number(point.distortion),
         number(point.change, 2),
-        "" if point.trusted else f"not to be believed: {'; '.join(point.reasons)}",
+        "" if point.trusted else point.verdict.replace("_", " "),
     )
 
 

@@ -1,7 +1,6 @@
 """The course of a training as a picture: what leaks, and what it costs in distortion."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,28 +8,30 @@ from matplotlib.ticker import MaxNLocator
 
 from veil.auditing.style import BLUE, GREEN, INK, ORANGE, RED
 
-if TYPE_CHECKING:
-    from veil.learners.runs import Run
-
 PICTURE = "learning.png"
 NEAR = 2.0  # a limit within this factor of the largest distortion is drawn
 Lines = list[dict[str, float]]
 
 
-def draw(run: "Run", lines: Lines, path: Path) -> None:
-    """Draw all updates and looks of a finished run.
+def draw(lines: Lines, best: int, limit: float, path: Path) -> None:
+    """Draw all updates and looks.
 
     Args:
-        run: with its result.
         lines: metrics of all updates, before them those of the look at the start.
+        best: after which update the policy was kept.
+        limit: of the distortion per step.
         path: where the picture goes.
     """
-    assert run.result is not None
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     updates, looks = [x for x in lines if "leakage" in x], [x for x in lines if "upper" in x]
-    _leakage(left, updates, looks, run.result.best)
-    _distortion(right, updates, looks, run)
+    _leakage(left, updates, looks)
+    _distortion(right, updates, looks, limit)
+    kept = [x for x in looks if x["update"] == best]
+    for panel, name in ((left, "upper"), (right, "fresh_distortion")):
+        panel.plot(
+            *_curve(kept, name), "o", color=GREEN, markersize=13, fillstyle="none", label="policy kept"
+        )
     for panel in (left, right):
         panel.set_xlabel("updates")
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -44,13 +45,14 @@ def draw(run: "Run", lines: Lines, path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def _leakage(panel: Axes, updates: Lines, looks: Lines, best: int) -> None:
+def _leakage(panel: Axes, updates: Lines, looks: Lines) -> None:
     known = [x["leakage"] for x in updates] + [x["upper"] for x in looks]
     logarithmic = min(known) > 0.0
     times = [x["update"] for x in looks]
     panel.plot(*_curve(updates, "leakage"), color=BLUE, linewidth=1, alpha=0.8, label="in training")
     if logarithmic:
         panel.set_yscale("log")
+        panel.yaxis.set_major_formatter("{x:g}")
     else:
         panel.axhline(0.0, color=INK, linewidth=0.8)
     floor = 0.5 * min(known) if logarithmic else min(x["lower"] for x in looks)
@@ -59,25 +61,17 @@ def _leakage(panel: Axes, updates: Lines, looks: Lines, best: int) -> None:
         times, *ends, color=ORANGE, linewidth=5, alpha=0.4, label="fresh episodes, lower to upper side"
     )
     panel.plot(times, ends[1], "v", color=ORANGE, markersize=5)
-    _kept(panel, [x for x in looks if x["update"] == best], "upper")
     panel.set_ylabel("leakage per episode (nats)")
 
 
-def _distortion(panel: Axes, updates: Lines, looks: Lines, run: "Run") -> None:
-    assert run.result is not None
-    limit = run.settings.objective.distortion_limit
+def _distortion(panel: Axes, updates: Lines, looks: Lines, limit: float) -> None:
     panel.plot(*_curve(updates, "distortion"), color=BLUE, linewidth=1, alpha=0.8, label="in training")
     panel.plot(*_curve(looks, "fresh_distortion"), "v", color=ORANGE, markersize=5)
-    _kept(panel, [x for x in looks if x["update"] == run.result.best], "fresh_distortion")
     highest = max(x["fresh_distortion"] for x in looks)
     if limit < NEAR * max([highest, *(x["distortion"] for x in updates)]):
         panel.axhline(limit, color=RED, linestyle="--", linewidth=1.2, label=f"limit, {limit:g}")
     panel.set_ylim(bottom=0.0)
     panel.set_ylabel("distortion per step")
-
-
-def _kept(panel: Axes, looks: Lines, name: str) -> None:
-    panel.plot(*_curve(looks, name), "o", color=GREEN, markersize=13, fillstyle="none", label="policy kept")
 
 
 def _curve(lines: Lines, name: str) -> tuple[list[float], list[float]]:

@@ -113,14 +113,14 @@ class Train:
         try:
             with train_report.progress(settings.training.updates, self.folder) as (report, seen):
                 trained = runs.fit(settings, systems.build(self.system), self.folder, report)
-            run = runs.finish(self.folder, settings, trained, time.monotonic() - began)
-            learning.draw(run, [*seen[:1], *runs.history(self.folder)], self.folder / learning.PICTURE)
+            lines, limit = [*seen[:1], *runs.history(self.folder)], self.weights.distortion_limit
+            learning.draw(lines, trained.best, limit, self.folder / learning.PICTURE)
+            return runs.finish(self.folder, settings, trained, time.monotonic() - began)
         except KeyboardInterrupt:
             print(train_report.stopped(runs.history(self.folder)), file=sys.stderr)
             sys.exit(130)
         except OSError as mistake:
             complain(mistake)
-        return run
 
 
 def complain(mistake: Exception) -> NoReturn:

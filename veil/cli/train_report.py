@@ -28,7 +28,12 @@ def progress(updates: int, folder: Path) -> Iterator[tuple[Report, list[Line]]]:
     if not sys.stderr.isatty():
         print(FIRST, file=sys.stderr, flush=True)
         tell = _lines(updates)
-        yield lambda line: (seen.append(line), tell(line))[1], seen
+
+        def note(line: Line) -> None:
+            seen.append(line)
+            tell(line)
+
+        yield note, seen
         return
     from rich.console import Console, Group
     from rich.live import Live

@@ -130,7 +130,8 @@ def _legend(found: Frontier) -> tuple[list[Line2D], list[str]]:
     for kind in found.kinds:
         colour, marker = LOOKS[kind]
         entries[WORDS[kind]] = Line2D([], [], color=colour, marker=marker, markersize=8.5, linewidth=1.8)
-    entries[f"interval with {ERRORS:g} standard errors"] = Line2D([], [], color=PALE, linewidth=6, alpha=0.5)
+    bar = Line2D([], [], color=PALE, linewidth=6, alpha=0.5)
+    entries[f"interval, {ERRORS:g} standard errors (marker: upper side)"] = bar
     if not all(one.trusted for one in found.points):
         hollow = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="", markersize=8.5)
         entries["not to be believed"] = hollow

@@ -18,10 +18,12 @@ class Needed:
     Attributes:
         distortion: the least; None if no point that can be believed gets there.
         bound: whether the weakest point measured is already below, so that less distortion may do.
+        believed: whether any point may be believed.
     """
 
     distortion: float | None
     bound: bool = False
+    believed: bool = True
 
 
 def believed(points: list[Point]) -> list[Point]:
@@ -38,9 +40,9 @@ def needed(points: list[Point], nats: float) -> Needed:
     if logs and logs[0][1] <= goal:
         return Needed(curve[0].distortion.value, bound=True)
     for (near, above), (far, below) in pairwise(logs):
-        if below <= goal < above:
+        if below <= goal:  # the first one, so that the point before is above
             return Needed(math.exp(near + (far - near) * (above - goal) / (above - below)))
-    return Needed(None)
+    return Needed(None, believed=bool(curve))
 
 
 def upper_at(points: list[Point], distortion: float) -> float | None:

@@ -8,7 +8,7 @@ from veil.auditing.context import Context
 from veil.auditing.episodes import chosen, in_batches
 from veil.auditing.forecast import calibration, vulnerability
 from veil.auditing.gate import Measured, judge
-from veil.auditing.measure import Scored, failed_share
+from veil.auditing.measure import Scored, failed_share, refused
 from veil.auditing.reading import use_batch
 from veil.auditing.result import Leakage, Verdict
 from veil.auditing.rungs import Rung
@@ -30,7 +30,7 @@ class Point:
 
     Attributes:
         goal: which.
-        leakage: of the whole run, from both sides.
+        leakage: of the whole run, from both sides; everything may leak where it is not to be believed.
         verdict: the gate's name for it; no attacker was asked.
         reasons: why it is not to be believed; empty where it is.
         distortion: per step.
@@ -114,11 +114,12 @@ def measured(goal: Goal, context: Context, truth: dict[str, np.ndarray]) -> Poin
     by_name = {row.name: row for row in quantities}
     cost = by_name["cost"]
     assert cost.change is not None  # true data were given
+    trusted = verdict.name in TRUSTED
     return Point(
         goal,
-        scored.leakage,
+        scored.leakage if trusted else refused(scored.leakage),
         verdict.name,
-        verdict.reasons if verdict.name not in TRUSTED else (),
+        () if trusted else verdict.reasons,
         by_name["distortion"].value,
         cost.value,
         cost.change,

@@ -53,10 +53,16 @@ def displacement(found: Frontier) -> str:
 
 def doubts(found: Frontier) -> str:
     """Points that may not be believed; nothing where all may."""
-    names = [f"{WORDS[one.goal.kind]} {one.goal.value:g}" for one in found.points if not one.trusted]
+    names = []
+    for kind in found.kinds:
+        values = [f"{one.goal.value:g}" for one in found.family(kind) if not one.trusted]
+        names += [f"{WORDS[kind]} {', '.join(values)}"] if values else []
     if not names:
         return ""
-    return f"Not to be believed, hence hollow in the picture and in no curve: {', '.join(names)}."
+    return (
+        f"Everything may leak where no bound is to be believed: {'; '.join(names)}. These points are hollow in "
+        "the picture and in no curve; frontier.json says why."
+    )
 
 
 def strength(kind: Kind, value: float) -> str:
@@ -67,7 +73,7 @@ def strength(kind: Kind, value: float) -> str:
 
 def _one(wanted: Needed, noise: Needed | None) -> str:
     if wanted.distortion is None:
-        return "not reached"
+        return "not reached" if wanted.believed else "not known, no point of it is to be believed"
     text = f"{'at most ' if wanted.bound else ''}{wanted.distortion:.3g}"
     if noise is None or noise.distortion is None or noise.bound:
         return text

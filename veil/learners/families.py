@@ -10,6 +10,7 @@ from veil.problem import Objective, Problem
 from veil.systems import Platoon
 from veil.systems.base import System
 
+EMPHASIS = 0.5  # per unit of the objective, see `Pathwise`: the worst plant counts most
 MISTAKEN = 0.2  # relative error of every number of a secret, up for one secret and down for the next
 
 

@@ -57,18 +57,20 @@ class Weights:
 class Training:
     """How long and how fast to learn."""
 
-    updates: int = 300
+    updates: int = 250
     """Gradient steps at most"""
     episodes: int = 32
     """Episodes per gradient step, shared evenly by the secrets"""
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     """Step size of Adam at the start; it falls to nearly zero by a cosine"""
-    look: int = 25
+    look: int = 50
     """Gradient steps between two looks at fresh episodes"""
     looked: int = 128
     """Fresh episodes per look, the same ones every time"""
-    patience: int = 6
+    patience: int = 3
     """Looks without a better objective before training ends; 0 to go on to the end"""
+    robust: bool = False
+    """Train for other plants as well: mistaken secrets, other drivers, other noise (several times as long)"""
     seed: int = 0
     """Seed of all randomness (no unit); the same seed gives the same policy"""
 
@@ -77,4 +79,4 @@ class Training:
         if min(self.updates, self.episodes, self.look, self.looked) < 1 or self.patience < 0:
             raise ValueError("updates, episodes, look and looked are counts of at least 1.")
         if not self.learning_rate > 0.0:
-            raise ValueError("The learning rate must be positive, e.g. 0.002.")
+            raise ValueError("The learning rate must be positive, e.g. 0.004.")

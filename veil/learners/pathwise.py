@@ -37,8 +37,8 @@ class Pathwise(Learner):
     """
 
     episodes: int = eqx.field(default=32, static=True)
-    updates: int = eqx.field(default=300, static=True)
-    learning_rate: float = eqx.field(default=2e-3, static=True)
+    updates: int = eqx.field(default=250, static=True)
+    learning_rate: float = eqx.field(default=4e-3, static=True)
     dual_rate: Scalar = eqx.field(default=0.1, converter=jnp.asarray)
     emphasis: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
 
@@ -75,9 +75,8 @@ class Pathwise(Learner):
         return Progress(policy, price, progress.updates + 1, memory), metrics
 
     def _play(self, problem: Problem, policy: LearnedPolicy, updates: Array, key: Key) -> Outcome:
-        rows = (
-            -(-self.episodes // problem.secrets) * problem.secrets
-        )  # whole rounds, from the first secret on
+        # Whole rounds, each from the first secret on: `_weights` counts on it.
+        rows = -(-self.episodes // problem.secrets) * problem.secrets
         return problem.episodes(policy, updates * rows + jnp.arange(rows, dtype=jnp.int32), key=key)
 
 

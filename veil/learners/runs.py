@@ -21,6 +21,7 @@ from veil.auditing.worlds import faithful
 from veil.leakage.stage import Measure, Method
 from veil.learners.design import designed
 from veil.learners.diary import CHECKPOINT, METRICS
+from veil.learners.families import EMPHASIS, robust
 from veil.learners.loop import Report, Trained, single, train
 from veil.learners.options import Design, Training, Weights
 from veil.learners.pathwise import Pathwise
@@ -112,9 +113,12 @@ def fit(settings: Settings, system: System, folder: Path, report: Report) -> Tra
         key = jr.fold_in(jr.key(options.seed), _DESIGN)
         policy = designed(settings.design, system, settings.steps, key=key)
         objective = Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit)
-        problem = Problem(faithful(system), settings.steps, objective, Measure(settings.leakage))
-        learner = Pathwise(options.episodes, options.updates, options.learning_rate)
-        return train((problem,), learner, policy, options, report=report, folder=folder)
+        measure = Measure(settings.leakage)
+        family = (Problem(faithful(system), settings.steps, objective, measure),)
+        if options.robust:
+            family = robust(system, settings.steps, objective, measure)
+        learner = Pathwise(options.episodes, options.updates, options.learning_rate, emphasis=EMPHASIS)
+        return train(family, learner, policy, options, report=report, folder=folder)
 
 
 def finish(folder: Path, settings: Settings, trained: Trained, seconds: float) -> Run:
