@@ -61,7 +61,7 @@ def _family(panel: Axes, points: list[Point], axis: str) -> None:
     for one, place, upper in zip(points, _at(points, axis), _uppers(points), strict=True):
         ends = np.maximum([one.leakage.low, one.leakage.high], BOTTOM)
         panel.vlines(place, *ends, color=colour, linewidth=4.5, alpha=0.3, zorder=2)
-        if axis == "change" and np.isfinite(one.change.error):
+        if axis == "change" and one.trusted and np.isfinite(one.change.error):
             sides = [one.change.low(ERRORS), one.change.high(ERRORS)]
             panel.plot(sides, [upper, upper], color=colour, linewidth=1.2, alpha=0.6, zorder=2)
         face = colour if one.trusted else "white"

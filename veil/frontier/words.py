@@ -60,8 +60,8 @@ def doubts(found: Frontier) -> str:
     if not names:
         return ""
     return (
-        f"Everything may leak where no bound is to be believed: {'; '.join(names)}. These points are hollow in "
-        "the picture and in no curve; frontier.json says why."
+        f"Everything may leak where no bound is to be believed: {'; '.join(names)}. These points are hollow "
+        "in the picture and in no curve; frontier.json says why."
     )
 
 
