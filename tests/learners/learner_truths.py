@@ -199,7 +199,7 @@ def kernel_of(policy):
 def seen(total, distortion=0.0, limit=1.0):
     """A look that found these."""
     none = Mean(0.0, 0.0)
-    return Look(Leakage(none, none, 1.0), none, Mean(distortion, 0.0), limit, total)
+    return Look(Leakage(none, none, 1.0), none, Mean(distortion, 0.0), limit, 0.0, total)
 
 
 def by_rounds(values, masses):

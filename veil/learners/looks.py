@@ -1,8 +1,9 @@
 """A look at a policy on fresh episodes, through a better filter than its own.
 
 What the learner minimises is the leakage under the policy's belief. Which of its policies is kept is decided
-here, by the auditor's particles and their upper side: a policy that fools filters does not pass for a quiet
-one.
+here, by the auditor's particles. Where their two sides agree, the leakage is what their forecasts claim,
+which scatters little from look to look; where they do not, it is the upper side, so that a policy that fools
+filters does not pass for a quiet one.
 """
 
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ import numpy as np
 from veil.attacks.kalman import Translated
 from veil.auditing.context import Context
 from veil.auditing.episodes import chosen, doubled, in_batches
+from veil.auditing.gate import width_limit
 from veil.auditing.measure import score, unknown
 from veil.auditing.options import Options
 from veil.auditing.reading import use_batch
-from veil.auditing.result import Leakage
+from veil.auditing.result import ERRORS, Leakage
 from veil.auditing.rungs import ladder
 from veil.auditing.statistics import Mean, stratified_mean
 from veil.auditing.store import Store
@@ -36,13 +38,15 @@ class Look:
         cost: per episode.
         distortion: per step.
         limit: D̂, per step.
-        total: the objective with the upper side of the leakage, at the floor of the price.
+        told: the leakage that counts: what the filter claims, or the upper side if that is in doubt.
+        total: the objective with that leakage, at the floor of the price.
     """
 
     leakage: Leakage
     cost: Mean
     distortion: Mean
     limit: float
+    told: float
     total: float
 
     @property
@@ -57,6 +61,7 @@ class Look:
         return {
             "lower": self.leakage.lower.value,
             "upper": self.leakage.upper.value,
+            "told": self.told,
             "fresh_cost": self.cost.value,
             "fresh_distortion": self.distortion.value,
             "total": self.total,
@@ -69,6 +74,7 @@ class Sample:
 
     Attributes:
         index: true secrets.
+        claimed: KL(posterior ‖ prior) by the auditor's filter, nats.
         upper: what each episode is charged from above, nats.
         cost: per episode.
         distortion: per step.
@@ -76,6 +82,7 @@ class Sample:
     """
 
     index: np.ndarray
+    claimed: np.ndarray
     upper: np.ndarray
     cost: np.ndarray
     distortion: np.ndarray
@@ -125,17 +132,26 @@ def sample(
         else:
             scored = unknown(index, context.log_prior)
     cost, distortion = np.asarray(use.cost) * problem.steps, np.asarray(use.distortion)
-    return Sample(index, scored.upper, cost, distortion, scored.leakage)
+    return Sample(index, scored.forecast.claims(), scored.upper, cost, distortion, scored.leakage)
 
 
 def _look(problem: Problem, found: Sample) -> Look:
     prior = np.exp(np.asarray(problem.world.plant.prior.log_masses, float))
     cost = stratified_mean(found.cost, found.index, prior)
     distortion = stratified_mean(found.distortion, found.index, prior)
+    told = _told(found, stratified_mean(found.claimed, found.index, prior))
     objective = problem.objective
     paid = float(objective.distortion_price) * distortion.value * problem.steps
-    total = float(objective.privacy_weight) * found.leakage.upper.value + cost.value + paid
-    return Look(found.leakage, cost, distortion, float(objective.distortion_limit), total)
+    total = float(objective.privacy_weight) * told + cost.value + paid
+    return Look(found.leakage, cost, distortion, float(objective.distortion_limit), told, total)
+
+
+def _told(found: Sample, claimed: Mean) -> float:
+    """The claim, unless the two sides are apart or the episodes tell more than it says."""
+    leakage = found.leakage
+    agree = abs(leakage.width) <= width_limit(leakage.entropy)
+    modest = claimed.high(ERRORS) < leakage.lower.low(ERRORS)
+    return claimed.value if agree and not modest else leakage.upper.value
 
 
 def _silent(stage: str, done: int, total: int) -> None:
