@@ -14,9 +14,10 @@ from veil.auditing.statistics import Mean
 from veil.beliefs import KalmanTracker
 from veil.kernel import Kernel
 from veil.laws import Gaussian, diagonal_gaussian
-from veil.learners import Look
+from veil.learners import Look, Pathwise
 from veil.policies import LearnedPolicy
-from veil.systems import Field, Prior, System
+from veil.problem import Objective, problem
+from veil.systems import Field, Prior, System, finite_prior
 
 NODES, HEIGHTS = np.polynomial.hermite_e.hermegauss(121)
 HEIGHTS = HEIGHTS / HEIGHTS.sum()
@@ -54,6 +55,16 @@ class Split(System):
 
     def output(self, state):
         return state
+
+
+def halves(unit=1.0):
+    """Two secrets one step apart: at the floor of the price the best policy is far above the limit."""
+    system = Split(finite_prior([(-1.0, 1.0), (1.0, 1.0)]), unit)
+    return problem(system, 1, Objective(privacy_weight=8.0, distortion_price=0.2, distortion_limit=0.3))
+
+
+# One learner for all tests on `halves`, so that its update is compiled once.
+LEARNER = Pathwise(episodes=32, updates=150, learning_rate=0.05, dual_rate=4.0)
 
 
 class Knobs(eqx.Module):

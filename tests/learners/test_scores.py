@@ -161,6 +161,7 @@ class PairKernel(Kernel):
         return Mixture(weights, Gaussian(means, jnp.broadcast_to(jnp.exp(log_sd), (2, 1, 1))))
 
 
+@pytest.mark.study
 def test_a_mixture_is_learned_by_paths_and_by_scores(float64):
     """E|y − x| in closed form: the odds have a score only, offsets and noise a path only."""
     system = Split(finite_prior([(-1.0, 1.0), (1.0, 1.0)]))

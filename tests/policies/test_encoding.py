@@ -170,3 +170,19 @@ def test_encoders_are_made_for_their_units_or_not_at_all():
         mgf_encoder(platoon_units(), 0, key=jr.key(0))
     with pytest.raises((TypeError, ValueError), match="exponential"):
         MgfEncoder(points(), "cosine")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_secret_is_told_its_own_moments_apart():
+    """Measured from the mean over all secrets; the moment-generating features know of no single secret."""
+    belief, units = gaussians(), platoon_units()
+    encoder = MomentEncoder(4, 2)
+    features = encode(encoder, belief)
+    means = (np.asarray(belief.states.mean) - [15.0, 20.0]) / [0.5, 2.0]
+    factors = np.asarray(belief.states.scale) / np.asarray([0.5, 2.0])[:, None]
+    for k in range(4):
+        own = np.asarray(encoder.own(features, jnp.asarray(k, jnp.int32)))
+        assert own.shape == (encoder.own_size,)
+        assert np.allclose(own[:2], means[k] - MASSES @ means, atol=1e-5)
+        assert np.allclose(own[2:], factors[k][np.tril_indices(2)], atol=1e-5)
+    blind = mgf_encoder(units, key=jr.key(0))
+    assert blind.own_size == blind.own(features, jnp.asarray(0, jnp.int32)).shape[0] == 0

@@ -139,14 +139,14 @@ def _look(problem: Problem, found: Sample) -> Look:
     prior = np.exp(np.asarray(problem.world.plant.prior.log_masses, float))
     cost = stratified_mean(found.cost, found.index, prior)
     distortion = stratified_mean(found.distortion, found.index, prior)
-    told = _told(found, stratified_mean(found.claimed, found.index, prior))
+    told = counted(found, stratified_mean(found.claimed, found.index, prior))
     objective = problem.objective
     paid = float(objective.distortion_price) * distortion.value * problem.steps
     total = float(objective.privacy_weight) * told + cost.value + paid
     return Look(found.leakage, cost, distortion, float(objective.distortion_limit), told, total)
 
 
-def _told(found: Sample, claimed: Mean) -> float:
+def counted(found: Sample, claimed: Mean) -> float:
     """The claim, unless the two sides are apart or the episodes tell more than it says."""
     leakage = found.leakage
     agree = abs(leakage.width) <= width_limit(leakage.entropy)

@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+
+from veil.auditing.result import Leakage
+from veil.auditing.statistics import Mean
+from veil.learners.families import mistaken_secret, plants, robust
+from veil.learners.looks import Sample, counted
+from veil.systems import Gain, Platoon
+
+ENTROPY = float(np.log(4.0))
+
+
+def told(claimed, lower, upper, error=0.01):
+    none = np.zeros(0)
+    found = Sample(none, none, none, none, none, Leakage(Mean(lower, error), Mean(upper, error), ENTROPY))
+    return counted(found, Mean(claimed, 0.001))
+
+
+@pytest.mark.parametrize(
+    ("claimed", "lower", "upper", "expected"),
+    [
+        (0.1, 0.08, 0.12, 0.1),  # the sides agree: the claim, which scatters least
+        (0.1, -0.3, 0.9, 0.9),  # a filter in trouble: the upper side
+        (0.1, 0.3, 0.31, 0.31),  # episodes tell more than the filter claims
+        (0.1, 0.12, 0.13, 0.1),  # within the errors
+    ],
+)
+def test_a_claim_counts_only_where_nothing_speaks_against_it(claimed, lower, upper, expected):
+    assert told(claimed, lower, upper) == expected
+
+
+def test_an_owner_who_errs_takes_one_secret_for_more_and_the_next_for_less():
+    world = mistaken_secret(Gain(), 0.2)
+    assert np.allclose(np.asarray(world.believed)[:, 0], [0.3 * 1.2, 0.6 * 0.8, 0.9 * 1.2])
+    assert world.error == 0.0  # the adversary knows
+
+
+def test_a_family_has_the_model_and_plants_that_are_not_it():
+    family = robust(Platoon(), 5)
+    names = [problem.world.name for problem in family]
+    assert names == ["as modelled", "secret mistaken by 20%", "idm drivers", "coloured noise"]
+    assert all(problem.judge is not None for problem in family)  # nobody is judged by the wrong model
+    assert [world.name for world in plants(Gain())][::2] == ["as modelled", "more noise"]
