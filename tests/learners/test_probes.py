@@ -102,7 +102,8 @@ def bent_parts(policy):
     means, sds = (np.asarray(part, float) for part in asked(policy, jnp.asarray(x, jnp.float32)))
     laws = norm.pdf(x, *secrets.T[:, :, None]) * (x[1] - x[0])
     release = np.stack([norm.pdf(y[:, None], m, s) @ law for m, s, law in zip(means, sds, laws, strict=True)])
-    told = 0.5 * np.sum(special.xlogy(release, release / release.mean(axis=0))) * (y[1] - y[0])
+    ratio = release / np.maximum(release.mean(axis=0), 1e-300)
+    told = 0.5 * np.sum(special.xlogy(release, ratio)) * (y[1] - y[0])
     return told, 0.5 * np.sum(laws * folded(means - x, sds))
 
 

@@ -2,7 +2,7 @@
 
 The release is a differentiable function of noise, and so are the belief, the world and everything that is
 charged: the derivative of the objective is that of one long program. What is discrete in a draw (the
-component of a mixture, the atom of a grid) enters by its score, with the mean over the episodes as baseline.
+component of a mixture, the atom of a grid) enters by its score, with the mean over other episodes as base.
 Ancestors in resampling are constants. Leakage is the sum of what each release tells given the history; the
 filter's own log-posterior of the true secret would be the wrong thing to minimise, since a filter that breaks
 makes it as small as one likes.
@@ -21,7 +21,9 @@ from veil.policies.learned import LearnedPolicy
 from veil.problem import Outcome, Problem
 from veil.types import Key, Scalar
 
-CLIP = 1.0  # largest norm of a gradient, after scaling by the objective's own size
+CLIP = 1.0  # largest norm of a gradient
+
+Charges = Float[Array, "B T"]
 
 
 class Pathwise(Learner):
@@ -90,15 +92,28 @@ def surrogate(problem: Problem, outcome: Outcome, price: Scalar) -> Scalar:
     told = objective.privacy_weight * outcome.leakage
     paid = objective.total(outcome, price) - told
     until = jnp.cumsum(outcome.log_choice, axis=1)
-    total = _scored(told, until - outcome.log_choice, weights) + _scored(paid, until, weights)
+    secrets = problem.secrets
+    early, late = (
+        _scored(told, until - outcome.log_choice, weights, secrets),
+        _scored(paid, until, weights, secrets),
+    )
+    total = early + late
     return jnp.sum(weights @ total)
 
 
-def _scored(values: Float[Array, "B T"], log_choice: Float[Array, "B T"], weights: Float[Array, " B"]):
+def _scored(values: Charges, log_choice: Charges, weights: Float[Array, " B"], secrets: int) -> Charges:
     """The values, with the derivative of what their distribution owes to discrete choices."""
     constant = jax.lax.stop_gradient(values)
-    above = constant - (weights @ constant)[None, :]
+    above = constant - _others(constant, weights, secrets)
     return values + above * (log_choice - jax.lax.stop_gradient(log_choice))
+
+
+def _others(values: Charges, weights: Float[Array, " B"], secrets: int) -> Charges:
+    """The base: the mean over the other rounds. Episodes of the own one share its noise and would bias it."""
+    rounds = values.shape[0] // secrets
+    parts = jnp.sum((weights[:, None] * values).reshape(rounds, secrets, -1), axis=1)
+    others = (jnp.sum(parts, axis=0)[None, :] - parts) * (rounds / max(rounds - 1, 1))
+    return jnp.repeat(others, secrets, axis=0)
 
 
 def _weights(problem: Problem, outcome: Outcome) -> Float[Array, " B"]:
