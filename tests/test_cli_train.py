@@ -281,7 +281,7 @@ def test_the_command_that_is_told_trains_the_same():
     usual = train.Train().settings
     other = runs.Settings(
         *("gain", 7, Design("plain", "mgf", 2, 9, 0.1, 8), Weights(5.0, 0.3, 2.0)),
-        *(Training(7, 8, 1e-3, 2, 9, 0, 5), "kl_chernoff"),
+        *(Training(7, 8, 1e-3, 2, 9, 0, True, 5), "kl_chernoff"),
     )
     for settings in (usual, other):
         words = shlex.split(command(settings, Path("some where")))

@@ -42,5 +42,5 @@ def command(settings: "Settings", folder: Path) -> str:
     given |= {"steps": settings.steps, "leakage": settings.leakage}
     for name, value in given.items():
         if value != defaults[name]:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return shlex.join([*words, "--out", str(folder)])
