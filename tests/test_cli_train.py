@@ -263,7 +263,7 @@ def test_every_field_is_a_flag_with_its_default(monkeypatch):
     code, out, _ = veil("train", "--help")
     assert code == 0
     for field in (*fields(Design), *fields(Training), *fields(Weights)):
-        flag = f"--{field.name.replace('_', '-')} "
+        flag = f"--{field.name.replace('_', '-')}" + (", " if field.default is False else " ")
         assert flag in out and f"(default: {field.default})" in out.partition(flag)[2][:600], field.name
     assert all(word in out for word in ("nat", "cost units", "spread of the output", "runs/SYSTEM-START"))
 
@@ -303,6 +303,7 @@ def test_a_trained_policy_is_audited_for_its_own_system_only(run):
         Choice(str(run / "nowhere")).check()
 
 
+@pytest.mark.study
 def test_an_audit_reads_the_folder(run):
     code, out, err = veil("audit", "gain", "--policy", run, "--steps", 3, "--episodes", 6, "--no-assisted")
     assert code in (0, 3), err

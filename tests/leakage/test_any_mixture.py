@@ -1,4 +1,4 @@
-"""Every method against an independent truth, on mixtures of any kind: 100 here, 500 as a study."""
+"""Every method against an independent truth, on mixtures of any kind: 40 here, 500 as a study."""
 
 import jax
 import numpy as np
@@ -31,7 +31,7 @@ def truth(generator, mixture) -> tuple[float, float]:
     return sampled_information(generator, *mixture)
 
 
-@pytest.mark.parametrize("trials", [100, pytest.param(500, marks=pytest.mark.study)])
+@pytest.mark.parametrize("trials", [40, pytest.param(500, marks=pytest.mark.study)])
 def test_bounds_bound_and_estimates_estimate_on_any_mixture(compilations, trials):
     generator = np.random.default_rng(20261115)
     for trial in range(trials):

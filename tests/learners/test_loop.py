@@ -227,6 +227,7 @@ def played_by_hand(gains, sd, steps, episodes):
     return logs, cost, distortion
 
 
+@pytest.mark.study
 def test_a_look_brackets_the_leakage_of_a_kalman_filter():
     """Noise on true data in the gain loop: everything that a look says, against a simulation in numpy."""
     gains, masses = np.asarray([0.3, 0.9]), np.asarray([0.7, 0.3])

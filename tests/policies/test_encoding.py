@@ -145,7 +145,8 @@ def test_a_belief_fifty_times_as_wide_overflows_nothing(make):
                 np.asarray(belief.states, float).reshape(-1, 2),
             )
             weights = (MASSES[:, None] * np.exp(np.asarray(belief.log_weights, float))).reshape(-1)
-            truth = special.logsumexp(cloud @ np.asarray(points(), float).T, axis=0, b=weights[:, None])
+            heights = cloud @ np.asarray(points(), float).T
+            truth = np.asarray(special.logsumexp(heights, axis=0, b=weights[:, None]))
             assert np.allclose(features[4:], truth, rtol=1e-5)
 
 

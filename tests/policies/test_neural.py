@@ -146,6 +146,8 @@ def by_hand(policy, features, external, time, secret, state):
         *unit(units.external, external),
         min(time / float(units.steps), 1.0),
         *unit(units.secret, secret),
+        *(features[6:8] - features[:4] @ features[4:12].reshape(4, 2)),  # (0.7, 0.8) is the second secret
+        *features[15:18],
     ]
     hidden = np.asarray(row)
     for i, layer in enumerate(net.trunk.layers):
@@ -220,7 +222,8 @@ def test_the_trunk_is_run_once_per_secret_and_not_per_particle():
     program = jax.make_jaxpr(lambda secret, states: jax.vmap(lambda x: kernel(secret, x))(states))
     text = str(program(jnp.zeros(2), jnp.zeros((77, 2))))
     products = [line for line in text.splitlines() if "dot_general" in line]
-    assert len(products) == 6 and sum("77" in line.split("=")[0] for line in products) == 2
+    # Two of the products find the secret in the prior.
+    assert len(products) == 8 and sum("77" in line.split("=")[0] for line in products) == 2
 
 
 def test_a_mixture_policy_plays_an_episode_with_particles():
