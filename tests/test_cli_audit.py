@@ -12,7 +12,8 @@ from veil.auditing import pictures
 from veil.auditing.options import Options
 from veil.cli import audit as command
 from veil.cli import audit_table, main
-from veil.cli.policies import TAKES, Choice, Mistake
+from veil.cli.mistakes import Mistake
+from veil.cli.policies import TAKES, Choice
 from veil.systems import Gain, Platoon
 
 KINDS = made.every_kind()

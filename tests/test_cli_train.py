@@ -15,7 +15,8 @@ import pytest
 
 from veil import policies
 from veil.cli import main, train, train_report
-from veil.cli.policies import Choice, Mistake
+from veil.cli.mistakes import Mistake
+from veil.cli.policies import Choice
 from veil.cli.trained import command
 from veil.leakage import stage
 from veil.learners import Design, StoreError, Training, runs

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from veil.auditing.options import Options
 from veil.cli import systems
-from veil.cli.policies import Choice, Mistake, nearest
+from veil.cli.bars import bars
+from veil.cli.mistakes import Mistake, complain, known
+from veil.cli.policies import Choice
 
 if TYPE_CHECKING:
     from veil.auditing import result
@@ -49,12 +51,11 @@ class Audit:
         try:
             self.check()
         except Mistake as mistake:
-            complain(mistake)
+            complain("audit", mistake)
 
     def check(self) -> None:
         """All that can be checked without building the system."""
-        if self.system not in systems.NAMES:
-            raise Mistake(f"no system '{self.system}'. {nearest(self.system, systems.NAMES)}")
+        known("system", self.system, systems.NAMES)
         self.sharing.check()
         extent = self.extent
         if not 0.0 <= extent.interval < math.inf:
@@ -75,7 +76,7 @@ class Audit:
             system, policy = self.build()
             self.folder.mkdir(parents=True, exist_ok=True)
         except (Mistake, OSError) as mistake:
-            complain(mistake)
+            complain("audit", mistake)
         try:
             found = self.measure(system, policy)
         except KeyboardInterrupt:
@@ -115,7 +116,7 @@ class Audit:
         try:
             return load(self.transcripts, system, policy)
         except TranscriptError as mistake:
-            complain(mistake)
+            complain("audit", mistake)
 
 
 def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
@@ -132,31 +133,21 @@ def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
     return words.refused(found)
 
 
-def complain(mistake: Exception) -> NoReturn:
-    """Say what is wrong and end."""
-    print(f"veil audit: {mistake}", file=sys.stderr)
-    sys.exit(2)
-
-
 @contextmanager
 def progress() -> Iterator[Report]:
     """A bar per stage on a terminal, a line per stage elsewhere. The first batch includes compiling."""
     if not sys.stderr.isatty():
         yield _lines()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    with bars() as shown:
         tasks = {}
 
         def report(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
+                tasks[stage] = shown.add_task(stage, total=total)
             elif done == 0:  # the same stage once more
-                bars.reset(tasks[stage], total=total)
-            bars.update(tasks[stage], completed=done, total=total)
+                shown.reset(tasks[stage], total=total)
+            shown.update(tasks[stage], completed=done, total=total)
 
         yield report
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from veil.cli import systems
-from veil.cli.policies import Mistake, nearest
+from veil.cli.bars import bars
+from veil.cli.mistakes import Mistake, complain, known
 from veil.frontier.options import WORDS, Extent
 
 if TYPE_CHECKING:
@@ -44,8 +45,10 @@ class Frontier:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
-        if self.system not in systems.NAMES:
-            complain(Mistake(f"no system '{self.system}'. {nearest(self.system, systems.NAMES)}"))
+        try:
+            known("system", self.system, systems.NAMES)
+        except Mistake as mistake:
+            complain("frontier", mistake)
 
     @property
     def folder(self) -> Path:
@@ -58,7 +61,7 @@ class Frontier:
             system = self.build()
             self.folder.mkdir(parents=True, exist_ok=True)
         except (Mistake, OSError) as mistake:
-            complain(mistake)
+            complain("frontier", mistake)
         from veil.frontier import engine
 
         try:
@@ -112,25 +115,15 @@ def line(point: "Point") -> tuple[str, ...]:
     )
 
 
-def complain(mistake: Exception) -> NoReturn:
-    """Say what is wrong and end."""
-    print(f"veil frontier: {mistake}", file=sys.stderr)
-    sys.exit(2)
-
-
 @contextmanager
 def progress() -> Iterator[Report]:
     """One bar on a terminal, a line per point and every few updates elsewhere; both say the time elapsed."""
     if not sys.stderr.isatty():
         yield _lines()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        bar = bars.add_task("", total=None)
-        yield lambda point, stage, done, total: bars.update(
+    with bars(transient=True) as shown:
+        bar = shown.add_task("", total=None)
+        yield lambda point, stage, done, total: shown.update(
             bar, description=f"{point}: {stage}", completed=done, total=total
         )
 

@@ -1,6 +1,5 @@
 """Policies by name, for every command that takes one."""
 
-import difflib
 import math
 import re
 from dataclasses import dataclass, fields
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+from veil.cli.mistakes import Mistake, known
 
 if TYPE_CHECKING:
     from veil.policies import Policy, PrivatePolicy
@@ -27,10 +28,6 @@ NEEDS = {"noise": "sd", "quantised": "step", "subsampled": "every"}
 FLOOR = 0.05  # sd per axis where a policy needs some noise and none was given
 RUN = "run.json"  # in the folder of a run
 SD = f"(default: {FLOOR:g} for blind and transport, otherwise none)"
-
-
-class Mistake(ValueError):
-    """Something on the command line that cannot be done; the text says what can."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,9 @@ class Choice:
 
     def check(self) -> None:
         """Refuse what no system could do with."""
-        takes = () if self.run else TAKES.get(self.policy)
-        if takes is None:
-            raise Mistake(_unknown(self.policy))
+        if self.run is None:
+            _known(self.policy)
+        takes = TAKES.get(self.policy, ())
         given = [one.name for one in fields(self)[1:] if getattr(self, one.name) != one.default]
         for flag in [flag for flag in given if flag not in takes]:
             users = ", ".join(name for name, flags in TAKES.items() if flag in flags)
@@ -120,13 +117,6 @@ def numbers(flag: str, given: tuple[str, ...], system: "System | None" = None) -
     return values
 
 
-def nearest(name: str, names: dict[str, tuple[str, ...]] | dict[str, str]) -> str:
-    """A guess at what was meant, and what there is."""
-    close = difflib.get_close_matches(name, names, 1, 0.4)
-    guess = f"Did you mean {close[0]}? " if close else ""
-    return f"{guess}Choose {', '.join(names)}."
-
-
 def _trained(folder: Path, system: "System", name: str) -> "Policy":
     """The policy of a run folder."""
     from veil.cli import trained
@@ -138,10 +128,12 @@ def _trained(folder: Path, system: "System", name: str) -> "Policy":
         raise Mistake(str(error)) from error
 
 
-def _unknown(policy: str) -> str:
-    if Path(policy).exists():
-        return f"{policy} is not the folder of a trained policy: no {RUN} in it. `veil train` makes one."
-    return f"no policy '{policy}'. {nearest(policy, TAKES)} Or give the folder of a `veil train`."
+def _known(policy: str) -> None:
+    if policy not in TAKES and Path(policy).exists():
+        raise Mistake(
+            f"{policy} is not the folder of a trained policy: no {RUN} in it. `veil train` makes one."
+        )
+    known("policy", policy, TAKES, " Or give the folder of a `veil train`.")
 
 
 def _example(flag: str) -> str:

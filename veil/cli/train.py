@@ -4,12 +4,12 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from veil.cli import systems
-from veil.cli.policies import Mistake, nearest
+from veil.cli.mistakes import Mistake, complain, known
 from veil.learners.options import Design, Training, Weights
 
 if TYPE_CHECKING:
@@ -46,12 +46,11 @@ class Train:
         try:
             self.check()
         except Mistake as mistake:
-            complain(mistake)
+            complain("train", mistake)
 
     def check(self) -> None:
         """All that can be checked without building the system."""
-        if self.system not in systems.NAMES:
-            raise Mistake(f"no system '{self.system}'. {nearest(self.system, systems.NAMES)}")
+        known("system", self.system, systems.NAMES)
         if self.steps < 1:
             raise Mistake("give at least --steps 1, the number of releases per episode.")
         if not 0 <= self.training.seed < 1 << 32:
@@ -82,7 +81,7 @@ class Train:
             if found is None:
                 runs.begin(self.folder, self.settings)
         except (Mistake, StoreError, OSError) as mistake:
-            complain(mistake)
+            complain("train", mistake)
         if found is not None and found.result is not None:
             print(f"Already trained in {self.folder}; --again trains anew.\n")
         else:
@@ -120,10 +119,4 @@ class Train:
             print(train_report.stopped(runs.history(self.folder)), file=sys.stderr)
             sys.exit(130)
         except OSError as mistake:
-            complain(mistake)
-
-
-def complain(mistake: Exception) -> NoReturn:
-    """Say what is wrong and end."""
-    print(f"veil train: {mistake}", file=sys.stderr)
-    sys.exit(2)
+            complain("train", mistake)

@@ -1,0 +1,25 @@
+"""What cannot be done, said in one way by all commands."""
+
+import difflib
+import sys
+from collections.abc import Iterable
+from typing import NoReturn
+
+
+class Mistake(ValueError):
+    """Something on the command line that cannot be done; the text says what can."""
+
+
+def complain(command: str, mistake: Exception) -> NoReturn:
+    """Say what is wrong and end."""
+    print(f"veil {command}: {mistake}", file=sys.stderr)
+    sys.exit(2)
+
+
+def known(kind: str, name: str, names: Iterable[str], also: str = "") -> None:
+    """Refuse a name that is not among these, with a guess at what was meant and what else could be."""
+    names = list(names)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, 1, 0.4)
+        guess = f"Did you mean {close[0]}? " if close else ""
+        raise Mistake(f"no {kind} '{name}'. {guess}Choose {', '.join(names)}.{also}")
