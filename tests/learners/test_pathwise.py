@@ -9,6 +9,7 @@ import pytest
 from scipy import special
 
 from tests.learners.learner_truths import LEARNER, by_rounds, dial, halves, information, seen
+from veil.auditing.episodes import single
 from veil.learners import Pathwise, Training, loop, train
 from veil.learners.multiplier import raised
 from veil.learners.pathwise import emphasised
@@ -109,7 +110,7 @@ def test_the_price_rises_above_the_limit_and_never_falls_under_the_floor():
 
 def test_a_step_that_is_not_a_number_is_left_out():
     """Distortion is NaN in one update; policy, optimiser and price go on as if it had not been."""
-    learner, good, bad, policy = loop.single((LEARNER, halves(), halves(np.nan), dial(halves().world.plant)))
+    learner, good, bad, policy = single((LEARNER, halves(), halves(np.nan), dial(halves().world.plant)))
     update = eqx.filter_jit(learner.update)
     first, _ = update((good,), learner.begin((good,), policy, key=jr.key(0)), key=jr.key(1))
     stuck, metrics = update((bad,), first, key=jr.key(2))
@@ -155,9 +156,7 @@ def test_a_tight_limit_is_kept_on_fresh_episodes(monkeypatch):
         Training(updates=150, episodes=32, look=10, looked=256, patience=0),
         report=lines.append,
     )
-    parts = [
-        play(loop.single(made), trained.policy, numbered(256, 50_000 + 256 * i), jr.key(7)) for i in range(8)
-    ]
+    parts = [play(single(made), trained.policy, numbered(256, 50_000 + 256 * i), jr.key(7)) for i in range(8)]
     fresh = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     distortion, error = by_rounds(fresh.distortion, [0.5, 0.5])
     assert distortion < 0.3 + 3 * error and error < 0.01

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Int
 
 from veil.auditing.worlds import World, play
@@ -26,12 +27,19 @@ PILOT, TRAINING, LONGER = 1_000_000, 2_000_000, 4_000_000
 
 def doubled(tree: Tree) -> Tree:
     """The same object in double precision; call it where that is enabled."""
+    return _cast(tree, jnp.float64)
 
-    def lift(leaf: object) -> object:
-        number = eqx.is_inexact_array(leaf)
-        return jnp.asarray(leaf, jnp.float64) if number else leaf
 
-    return jax.tree.map(lift, tree)
+def single(tree: Tree) -> Tree:
+    """The same object in single precision; call it where that is the default."""
+    return _cast(tree, jnp.float32)
+
+
+def _cast(tree: Tree, precision: DTypeLike) -> Tree:
+    def one(leaf: object) -> object:
+        return jnp.asarray(leaf, precision) if eqx.is_inexact_array(leaf) else leaf
+
+    return jax.tree.map(one, tree)
 
 
 def in_batches(

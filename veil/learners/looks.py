@@ -7,6 +7,7 @@ filters does not pass for a quiet one.
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -26,6 +27,7 @@ from veil.learners.base import Family
 from veil.policies import Policy, PrivatePolicy
 from veil.problem import Problem
 
+Number = TypeVar("Number", float, np.ndarray)
 LOOKS = 6_000_000  # numbers of the episodes that policies are chosen on; no audit and no update uses them
 
 
@@ -90,9 +92,7 @@ class Sample:
 
     def totals(self, problem: Problem) -> np.ndarray:
         """The objective of each episode, at the floor of the price and without the constant limit."""
-        objective = problem.objective
-        paid = float(objective.distortion_price) * self.distortion * problem.steps
-        return float(objective.privacy_weight) * self.upper + self.cost + paid
+        return _total(problem, self.upper, self.cost, self.distortion)
 
 
 def examine(family: Family, policy: Policy | PrivatePolicy, episodes: int, seed: int) -> Look:
@@ -140,10 +140,15 @@ def _look(problem: Problem, found: Sample) -> Look:
     cost = stratified_mean(found.cost, found.index, prior)
     distortion = stratified_mean(found.distortion, found.index, prior)
     told = counted(found, stratified_mean(found.claimed, found.index, prior))
+    total = _total(problem, told, cost.value, distortion.value)
+    return Look(found.leakage, cost, distortion, float(problem.objective.distortion_limit), told, total)
+
+
+def _total(problem: Problem, leakage: Number, cost: Number, distortion: Number) -> Number:
+    """The objective of an episode at the floor of the price, without the constant limit."""
     objective = problem.objective
-    paid = float(objective.distortion_price) * distortion.value * problem.steps
-    total = float(objective.privacy_weight) * told + cost.value + paid
-    return Look(found.leakage, cost, distortion, float(objective.distortion_limit), told, total)
+    paid = float(objective.distortion_price) * distortion * problem.steps
+    return float(objective.privacy_weight) * leakage + cost + paid
 
 
 def counted(found: Sample, claimed: Mean) -> float:

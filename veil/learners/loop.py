@@ -4,13 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 
+from veil.auditing.episodes import single
 from veil.auditing.store import fingerprint
 from veil.learners.base import Family, Learner
 from veil.learners.course import Course
@@ -20,7 +19,6 @@ from veil.learners.options import Training
 from veil.policies.learned import LearnedPolicy
 
 Report = Callable[[dict[str, float]], None]
-Tree = TypeVar("Tree")
 _TRAINING = 0x7EA1  # keeps the keys of training apart from those of audits with the same seed
 
 
@@ -86,15 +84,6 @@ def train(
         reason = f"no better in {options.patience} looks" if _tired(course, options) else "all updates made"
         look = examine(family, course.best, options.looked, options.seed)
         return Trained(course.best, look, course.updates, course.best_at, reason)
-
-
-def single(tree: Tree) -> Tree:
-    """The same object in single precision; call it where that is the default."""
-
-    def lower(leaf: object) -> object:
-        return jnp.asarray(leaf, jnp.float32) if eqx.is_inexact_array(leaf) else leaf
-
-    return jax.tree.map(lower, tree)
 
 
 def _first(

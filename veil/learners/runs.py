@@ -16,13 +16,14 @@ import jax
 import jax.random as jr
 
 from veil import __version__
+from veil.auditing.episodes import single
 from veil.auditing.files import plain, replace_text
 from veil.auditing.worlds import faithful
 from veil.leakage.stage import Measure, Method
 from veil.learners.design import designed
 from veil.learners.diary import CHECKPOINT, METRICS
 from veil.learners.families import EMPHASIS, robust
-from veil.learners.loop import Report, Trained, single, train
+from veil.learners.loop import Report, Trained, train
 from veil.learners.options import Design, Training, Weights
 from veil.learners.pathwise import Pathwise
 from veil.learners.store import StoreError, about, load_arrays, save_arrays
