@@ -1,7 +1,6 @@
 """`veil train`: learn a sharing policy, in a folder that other commands take as one."""
 
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -108,13 +107,13 @@ class Train:
         from veil.cli import learning, train_report
         from veil.learners import runs
 
-        settings, began = self.settings, time.monotonic()
+        settings = self.settings
         try:
-            with train_report.progress(settings.training.updates, self.folder) as (report, seen):
+            with train_report.progress(settings.training.updates, self.folder) as report:
                 trained = runs.fit(settings, systems.build(self.system), self.folder, report)
-            lines, limit = [*seen[:1], *runs.history(self.folder)], self.weights.distortion_limit
+            lines, limit = runs.history(self.folder), self.weights.distortion_limit
             learning.draw(lines, trained.best, limit, self.folder / learning.PICTURE)
-            return runs.finish(self.folder, settings, trained, time.monotonic() - began)
+            return runs.finish(self.folder, settings, trained)
         except KeyboardInterrupt:
             print(train_report.stopped(runs.history(self.folder)), file=sys.stderr)
             sys.exit(130)

@@ -21,20 +21,14 @@ FIRST = "compiling, and looking at the policy to start from"
 
 
 @contextmanager
-def progress(updates: int, folder: Path) -> Iterator[tuple[Report, list[Line]]]:
-    """A live bar on a terminal, one line per look elsewhere; and a list that fills with what was told."""
-    seen: list[Line] = []
+def progress(updates: int, folder: Path) -> Iterator[Report]:
+    """A live bar on a terminal, one line per look elsewhere."""
     _warn(folder)
     if not sys.stderr.isatty():
         print(FIRST, file=sys.stderr, flush=True)
-        tell = _lines(updates)
-
-        def note(line: Line) -> None:
-            seen.append(line)
-            tell(line)
-
-        yield note, seen
+        yield _lines(updates)
         return
+    seen: list[Line] = []
     from rich.console import Console, Group
     from rich.live import Live
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -50,7 +44,7 @@ def progress(updates: int, folder: Path) -> Iterator[tuple[Report, list[Line]]]:
             bars.update(bar, completed=line["update"])
             live.update(Group(bars, Text(trade(seen))))
 
-        yield report, seen
+        yield report
 
 
 def _warn(folder: Path) -> None:
@@ -67,16 +61,15 @@ def _warn(folder: Path) -> None:
 
 
 def _lines(updates: int) -> Report:
-    began, before = time.monotonic(), [0.0]
+    began, told = time.monotonic(), list[Line]()
 
     def tell(line: Line) -> None:
-        if line["update"] > before[0] + 1:
-            print(f"going on after update {before[0] or line['update'] - 1:.0f}", file=sys.stderr, flush=True)
-        before[0] = line["update"]
-        if "upper" in line:
-            taken = clock(time.monotonic() - began)
-            text = f"update {line['update']:.0f} of {updates}: {looked(line)}, after {taken}"
-            print(text, file=sys.stderr, flush=True)
+        taken, told[len(told) :] = clock(time.monotonic() - began), [line]
+        where = f"update {line['update']:.0f} of {updates}"
+        if len(told) == 1 and line["update"] > 0:
+            print(f"going on after {where}; best so far: {looked(line)}", file=sys.stderr, flush=True)
+        elif "upper" in line:
+            print(f"{where}: {looked(line)}, after {taken}", file=sys.stderr, flush=True)
 
     return tell
 

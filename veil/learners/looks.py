@@ -7,7 +7,7 @@ filters does not pass for a quiet one.
 """
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -57,6 +57,13 @@ class Look:
         if not np.isfinite(self.total):  # worse than anything above the limit
             return float("inf"), float("inf")
         return max(0.0, self.distortion.value - self.limit), self.total
+
+    @classmethod
+    def read(cls, saved: Any) -> "Look":
+        """One that was saved as a dictionary."""
+        leakage, cost, distortion = saved["leakage"], Mean(**saved["cost"]), Mean(**saved["distortion"])
+        sides = Leakage(Mean(**leakage["lower"]), Mean(**leakage["upper"]), leakage["entropy"])
+        return cls(**saved | {"leakage": sides, "cost": cost, "distortion": distortion})
 
     def metrics(self) -> dict[str, float]:
         """For the log."""

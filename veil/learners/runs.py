@@ -72,7 +72,7 @@ class Result:
         updates: how many were made.
         best: after how many of them the policy was kept.
         reason: why training ended.
-        seconds: how long it took, since it last began or went on.
+        seconds: that updates and looks took, in all sittings; what an interruption lost is not counted.
     """
 
     lower: float
@@ -122,7 +122,7 @@ def fit(settings: Settings, system: System, folder: Path, report: Report) -> Tra
         return train(family, learner, policy, options, report=report, folder=folder)
 
 
-def finish(folder: Path, settings: Settings, trained: Trained, seconds: float) -> Run:
+def finish(folder: Path, settings: Settings, trained: Trained) -> Run:
     """Write the policy, then the result; a crash in between leaves a run that is not finished."""
     look, leakage = trained.look, trained.look.leakage
     result = Result(
@@ -135,7 +135,7 @@ def finish(folder: Path, settings: Settings, trained: Trained, seconds: float) -
         updates=trained.updates,
         best=trained.best,
         reason=trained.reason,
-        seconds=seconds,
+        seconds=sum(line["seconds"] for line in history(folder)),
     )
     run = Run(settings, result)
     content = _content(run)
