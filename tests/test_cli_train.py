@@ -6,7 +6,7 @@ import json
 import shlex
 import shutil
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import get_args
 
@@ -19,8 +19,8 @@ from veil.cli.mistakes import Mistake
 from veil.cli.policies import Choice
 from veil.cli.trained import command
 from veil.leakage import stage
-from veil.learners import Design, StoreError, Training, runs
-from veil.learners.options import Weights
+from veil.learners import Design, StoreError, Training, options, runs
+from veil.learners.options import PRESETS, Weights
 from veil.problem import Objective
 from veil.systems import Gain
 
@@ -270,7 +270,7 @@ def test_every_field_is_a_flag_with_its_default(monkeypatch):
 
 
 def test_the_flags_are_those_of_the_library():
-    assert get_args(train.Method) == get_args(stage.Method)
+    assert get_args(options.Leakage) == get_args(stage.Method)
     given, usual = Weights(), Objective()
     for field in fields(Weights):
         assert getattr(given, field.name) == pytest.approx(float(getattr(usual, field.name)))
@@ -281,10 +281,13 @@ def test_the_flags_are_those_of_the_library():
 def test_the_command_that_is_told_trains_the_same():
     usual = train.Train().settings
     other = runs.Settings(
-        *("gain", 7, Design("plain", "mgf", 2, 9, 0.1, 8), Weights(5.0, 0.3, 2.0)),
+        *("gain", 7, Design("plain", "mgf", 2, 9, "bootstrap", 0.1, 8), Weights(5.0, 0.3, 2.0)),
         *(Training(7, 8, 1e-3, 2, 9, 0, True, 5), "kl_chernoff"),
     )
-    for settings in (usual, other):
+    paper = PRESETS["ddpg_printed"]
+    long = replace(paper.training, updates=200)
+    printed = runs.Settings("platoon", 50, paper.design, Weights(), long, paper.leakage)
+    for settings in (usual, other, printed):
         words = shlex.split(command(settings, Path("some where")))
         parsed = main.parse(words[1:])
         assert isinstance(parsed, train.Train)

@@ -3,19 +3,18 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from veil.cli import systems
 from veil.cli.mistakes import Mistake, complain, known
-from veil.learners.options import Design, Training, Weights
+from veil.learners.options import PRESETS, Design, Leakage, Training, Weights
 
 if TYPE_CHECKING:
     from veil.learners.runs import Run, Settings
 
-FOLDER = "(default: runs/SYSTEM-START)"
-Method = Literal["estimate", "closed_form", "regime_adaptive", "kl_chernoff"]
+FOLDER = "(default: runs/SYSTEM-START, or runs/SYSTEM-LEARNER)"
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Train:
     training: Training = field(default_factory=Training)
     steps: int = 50
     """Releases per episode"""
-    leakage: Method = "estimate"
+    leakage: Leakage = "estimate"
     """Leakage of a step (nats) to learn by: unbiased estimate, closed-form bound, or a bound of the paper"""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder of the run; `veil audit --policy PATH` takes it"""
@@ -55,10 +54,19 @@ class Train:
         if not 0 <= self.training.seed < 1 << 32:
             raise Mistake("--seed must be between 0 and 4294967295.")
 
+    @classmethod
+    def usual(cls, arguments: list[str]) -> "Train":
+        """What is usual for the learner that the command line names: its flags begin there."""
+        words = " ".join(arguments).replace("=", " ").split()
+        named = words[words.index("--learner") + 1 :][:1] if "--learner" in words else []
+        preset = next((kept for name, kept in PRESETS.items() if [name] == named), PRESETS["pathwise"])
+        return cls(design=preset.design, training=preset.training, leakage=preset.leakage)
+
     @property
     def folder(self) -> Path:
         """Where the run is kept."""
-        return self.out or Path("runs") / f"{self.system}-{self.design.start}"
+        learner, start = self.training.learner, self.design.start
+        return self.out or Path("runs") / f"{self.system}-{start if learner == 'pathwise' else learner}"
 
     @property
     def settings(self) -> "Settings":

@@ -1,7 +1,6 @@
 """Folders of `veil train` as other commands meet them."""
 
 import shlex
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,20 +25,18 @@ def load(folder: Path, system: "System", name: str) -> "LearnedPolicy":
 
 
 def command(settings: "Settings", folder: Path) -> str:
-    """The command line that trains this; flags that say what is the default are left out."""
-    from veil.learners.options import Design, Training, Weights
+    """The command line that trains this; flags that say what is usual are left out."""
+    from veil.learners.options import PRESETS, Weights
 
+    usual = PRESETS[settings.training.learner]
     words = ["veil", "train", settings.system]
-    given: dict[str, object] = {}
-    defaults: dict[str, object] = {"steps": 50, "leakage": "estimate"}
-    for part, kind in (
-        (settings.objective, Weights),
-        (settings.design, Design),
-        (settings.training, Training),
-    ):
-        given |= vars(part)
-        defaults |= {field.name: field.default for field in fields(kind)}
-    given |= {"steps": settings.steps, "leakage": settings.leakage}
+    given: dict[str, object] = {"steps": settings.steps, "leakage": settings.leakage}
+    defaults: dict[str, object] = {"steps": 50, "leakage": usual.leakage}
+    parts = (settings.training, usual.training), (settings.design, usual.design)
+    for part, default in (*parts, (settings.objective, Weights())):
+        given, defaults = given | vars(part), defaults | vars(default)
+    if settings.training.learner != "pathwise":
+        words += ["--learner", settings.training.learner]
     for name, value in given.items():
         if value != defaults[name]:
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 import jax.random as jr
 
-from veil.beliefs.trackers import KalmanTracker, ParticleTracker
+from veil.beliefs.particles import Scheme
+from veil.beliefs.trackers import KalmanTracker, ParticleTracker, Tracker
 from veil.learners.options import Design
 from veil.learners.units import usual
 from veil.policies import LearnedPolicy, Limits, Transport, neural_policy, residual_policy
@@ -17,7 +18,7 @@ def designed(design: Design, system: System, steps: int = 50, *, key: Key) -> Le
     """The untrained policy of this design, in units that are usual for the system over so many steps."""
     unit_key, weight_key = jr.split(key)
     scaling = usual(system, steps, key=unit_key)
-    tracker = ParticleTracker(design.particles) if design.particles else KalmanTracker()
+    tracker = tracked(design)
     limits = Limits(low=jnp.asarray(design.floor, scaling.output.spread.dtype))
     if design.start == "transport":
         base = Transport(system, ABOVE * design.floor * scaling.output.spread, tracker)
@@ -32,3 +33,12 @@ def designed(design: Design, system: System, steps: int = 50, *, key: Key) -> Le
         width=design.width,
         key=weight_key,
     )
+
+
+def tracked(design: Design) -> Tracker:
+    """The belief that a policy of this design looks at."""
+    if not design.particles:
+        return KalmanTracker()
+    if design.proposal == "bootstrap":
+        return ParticleTracker(design.particles, Scheme())
+    return ParticleTracker(design.particles)

@@ -1,10 +1,12 @@
 """How a policy is designed and trained. Imports nothing heavy: the command line reads it at once."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Start = Literal["transport", "plain"]
+Name = Literal["pathwise", "ddpg", "ddpg_printed"]
+Leakage = Literal["estimate", "closed_form", "regime_adaptive", "kl_chernoff"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class Design:
     """Gaussians per release law of a plain network; more than one makes a mixture"""
     particles: int = 0
     """Particles per secret in the policy's belief; 0 for one Kalman filter per secret"""
+    proposal: Literal["guided", "bootstrap"] = "guided"
+    """How particles move: guided by the release, or blindly as in the paper"""
     floor: float = 0.05
     """Least noise, as a share of the usual spread of the output"""
     width: int = 64
@@ -58,13 +62,13 @@ class Training:
     """How long and how fast to learn."""
 
     updates: int = 250
-    """Gradient steps at most"""
+    """Updates at most; one is a gradient step of pathwise, or new episodes and several gradient steps"""
     episodes: int = 32
-    """Episodes per gradient step, shared evenly by the secrets"""
+    """Episodes per update, shared evenly by the secrets"""
     learning_rate: float = 4e-3
-    """Step size of Adam at the start; it falls to nearly zero by a cosine"""
+    """Step size of Adam at the start; it falls by a cosine"""
     look: int = 50
-    """Gradient steps between two looks at fresh episodes"""
+    """Updates between two looks at fresh episodes"""
     looked: int = 128
     """Fresh episodes per look, the same ones every time"""
     patience: int = 3
@@ -73,6 +77,8 @@ class Training:
     """Train for other plants as well: mistaken secrets, other drivers, other noise (several times as long)"""
     seed: int = 0
     """Seed of all randomness (no unit); the same seed gives the same policy"""
+    learner: Name = "pathwise"
+    """pathwise: gradients through the whole loop; ddpg: the paper's, repaired; ddpg_printed: as printed"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -80,3 +86,28 @@ class Training:
             raise ValueError("updates, episodes, look and looked are counts of at least 1.")
         if not self.learning_rate > 0.0:
             raise ValueError("The learning rate must be positive, e.g. 0.004.")
+        if self.robust and self.learner != "pathwise":
+            raise ValueError("robust training needs the learner pathwise; the others learn on one plant.")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is usual for a learner.
+
+    Attributes:
+        design: of the policy.
+        training: how long and how fast.
+        leakage: how that of a step is measured while learning.
+    """
+
+    design: Design = field(default_factory=Design)
+    training: Training = field(default_factory=Training)
+    leakage: Leakage = "estimate"
+
+
+_PAPER = Design(start="plain", encoder="mgf", particles=81, proposal="bootstrap", width=128)
+PRESETS: dict[Name, Preset] = {
+    "pathwise": Preset(),
+    "ddpg": Preset(_PAPER, Training(120, 8, 1e-3, 30, learner="ddpg")),
+    "ddpg_printed": Preset(_PAPER, Training(120, 8, 1e-3, 30, learner="ddpg_printed"), "regime_adaptive"),
+}

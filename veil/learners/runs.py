@@ -19,13 +19,13 @@ from veil import __version__
 from veil.auditing.episodes import single
 from veil.auditing.files import plain, replace_text
 from veil.auditing.worlds import faithful
-from veil.leakage.stage import Measure, Method
+from veil.leakage.stage import Measure
+from veil.learners.choice import chosen
 from veil.learners.design import designed
 from veil.learners.diary import CHECKPOINT, METRICS
-from veil.learners.families import EMPHASIS, robust
+from veil.learners.families import robust
 from veil.learners.loop import Report, Trained, train
-from veil.learners.options import Design, Training, Weights
-from veil.learners.pathwise import Pathwise
+from veil.learners.options import Design, Leakage, Training, Weights
 from veil.learners.store import StoreError, about, load_arrays, save_arrays
 from veil.policies.learned import LearnedPolicy
 from veil.problem import Objective, Problem
@@ -55,7 +55,7 @@ class Settings:
     design: Design
     objective: Weights
     training: Training
-    leakage: Method
+    leakage: Leakage
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,7 @@ def fit(settings: Settings, system: System, folder: Path, report: Report) -> Tra
         family = (Problem(faithful(system), settings.steps, objective, measure),)
         if options.robust:
             family = robust(system, settings.steps, objective, measure)
-        learner = Pathwise(options.episodes, options.updates, options.learning_rate, emphasis=EMPHASIS)
-        return train(family, learner, policy, options, report=report, folder=folder)
+        return train(family, chosen(options), policy, options, report=report, folder=folder)
 
 
 def finish(folder: Path, settings: Settings, trained: Trained) -> Run:

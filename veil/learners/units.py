@@ -7,6 +7,7 @@ import jax.random as jr
 import numpy as np
 
 from veil.policies import Truth
+from veil.policies.learned import LearnedPolicy
 from veil.policies.scaling import Scaling, Unit
 from veil.rollout import Record, rollout
 from veil.systems.base import System
@@ -37,6 +38,14 @@ def usual(system: System, steps: int = 50, *, key: Key) -> Scaling:
         *(_unit(rows.mean(axis=0), rows.std(axis=0), dtype) for rows in (states, external, shared)),
         steps=jnp.asarray(float(steps), dtype),
     )
+
+
+def units_of(policy: LearnedPolicy) -> Scaling:
+    """The units of a policy that has some."""
+    scaling = getattr(policy, "scaling", None)
+    if not isinstance(scaling, Scaling):
+        raise TypeError(f"This learner needs a policy with units; {type(policy).__name__} has no `scaling`.")
+    return scaling
 
 
 @eqx.filter_jit

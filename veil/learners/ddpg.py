@@ -1,0 +1,206 @@
+"""The paper's learner: deep deterministic policy gradient, with a replay of beliefs.
+
+The actor is the policy, the critic is told the features of the belief, what the owner sees, and the release
+law at the true secret and state. The belief is kept in the replay, so that its encoder learns by the critic's
+loss. As printed, the critic stands for all charges. But the leakage of a release depends on the kernel at
+every secret and state, which the printed critic cannot see: the gradient of the largest term is not there.
+`direct` repairs that: leakage and distortion of the present release are differentiated as they are, and the
+critic stands for what comes later.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import Array
+
+from veil.learners.base import Family, Learner, Metrics, Progress
+from veil.learners.charges import Charges
+from veil.learners.critic import Critic
+from veil.learners.experience import Step, explored
+from veil.learners.multiplier import raised
+from veil.learners.pathwise import summary
+from veil.learners.replay import Replay
+from veil.learners.units import units_of
+from veil.policies.learned import LearnedPolicy
+from veil.problem import Problem
+from veil.types import Key, Scalar
+
+
+class Memory(eqx.Module):
+    """All that the learner needs beside the policy."""
+
+    replay: Replay[Step]
+    critic: Critic
+    slow_network: Any  # target of the policy's network, encoder included
+    slow_critic: Critic
+    actor_steps: Any  # of the optimiser
+    critic_steps: Any
+
+
+class Ddpg(Learner):
+    """Deterministic policy gradient on Gaussian kernels.
+
+    Attributes:
+        episodes: played per update, shared evenly by the secrets.
+        updates: over which exploration and step sizes fall to a tenth.
+        learning_rate: step size of actor and critic at the start.
+        direct: differentiate the charges of the present release, and let the critic stand for the future.
+        gradients: gradient steps per update.
+        batch: transitions per gradient step.
+        discount: of the future, per step.
+        follow: share of the way that target networks go per gradient step.
+        capacity: episodes in the replay.
+        explore: perturbation of the mean, in usual spreads of the output.
+        width: neurons per hidden layer of the critic.
+        dual_rate: of the price of distortion, see `raised`; 0 keeps it fixed as printed.
+    """
+
+    episodes: int = eqx.field(default=8, static=True)
+    updates: int = eqx.field(default=120, static=True)
+    learning_rate: float = eqx.field(default=1e-3, static=True)
+    direct: bool = eqx.field(default=True, static=True)
+    gradients: int = eqx.field(default=50, static=True)
+    batch: int = eqx.field(default=32, static=True)
+    discount: float = eqx.field(default=0.99, static=True)
+    follow: float = eqx.field(default=5e-3, static=True)
+    capacity: int = eqx.field(default=256, static=True)
+    explore: float = eqx.field(default=0.3, static=True)
+    width: int = eqx.field(default=128, static=True)
+    dual_rate: Scalar = eqx.field(default=0.1, converter=jnp.asarray)
+
+    @property
+    def optimiser(self) -> optax.GradientTransformation:
+        """Clipped Adam; a step that is not a number is left out."""
+        every = self.updates * self.gradients
+        schedule = optax.cosine_decay_schedule(self.learning_rate, every, 0.1)
+        steps = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+        return optax.apply_if_finite(steps, max_consecutive_errors=every)
+
+    def begin(self, family: Family, policy: LearnedPolicy, *, key: Key) -> Progress:
+        """The policy as it is, a random critic, an empty replay."""
+        (problem,) = one(family)
+        network, scaling = policy.network, units_of(policy)
+        critic_key, play_key = jr.split(key)
+        critic = Critic.start(network.encoder.size, scaling, self.width, key=critic_key)
+        shapes = eqx.filter_eval_shape(self.play, problem, policy, jnp.asarray(0, jnp.int32), key=play_key)
+        like = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), shapes)
+        actor, encoder = parted(network)
+        memory = Memory(
+            replay=Replay.empty(like, self.capacity),
+            critic=critic,
+            slow_network=network,
+            slow_critic=critic,
+            actor_steps=self.optimiser.init(eqx.filter(actor, eqx.is_inexact_array)),
+            critic_steps=self.optimiser.init(eqx.filter((critic, encoder), eqx.is_inexact_array)),
+        )
+        return Progress(policy, problem.objective.distortion_price, jnp.asarray(0, jnp.int32), memory)
+
+    def update(self, family: Family, progress: Progress, *, key: Key) -> tuple[Progress, Metrics]:
+        """Play with perturbed kernels, remember, make gradient steps, move the price."""
+        (problem,) = one(family)
+        play_key, learn_key = jr.split(key)
+        steps = self.play(problem, progress.policy, progress.updates, key=play_key)
+        before = progress.memory
+        assert isinstance(before, Memory)  # given by `begin`
+        memory = eqx.tree_at(lambda one: one.replay, before, before.replay.add(steps))
+        network, memory, losses = self.learn(problem, progress, memory, key=learn_key)
+        policy = eqx.tree_at(lambda one: one.network, progress.policy, network)
+        metrics = summary(family, [steps.outcome]) | losses | {"price": progress.price}
+        price = raised(progress.price, metrics["distortion"], problem.objective, self.dual_rate)
+        return Progress(policy, price, progress.updates + 1, memory), metrics
+
+    def play(self, problem: Problem, policy: LearnedPolicy, updates: Array, *, key: Key) -> Step:
+        """Episodes under perturbed kernels, batched [B, T]."""
+        rows = -(-self.episodes // problem.secrets) * problem.secrets
+        left = 1.0 - 0.9 * updates.astype(problem.objective.privacy_weight.dtype) / self.updates
+        numbers = updates * rows + jnp.arange(rows, dtype=jnp.int32)
+
+        def episode(number: Array) -> Step:
+            return explored(problem, policy, number, self.explore * left, key=jr.fold_in(key, number))
+
+        return jax.vmap(episode)(numbers)
+
+    def learn(
+        self, problem: Problem, progress: Progress, memory: Memory, *, key: Key
+    ) -> tuple[Any, Memory, Metrics]:
+        """The gradient steps of one update: critic and encoder, then actor, then the targets."""
+        arrays, fixed = eqx.partition((progress.policy.network, memory), eqx.is_array)
+        charges = Charges(problem, progress.policy, progress.price, self.discount, self.direct)
+
+        def step(carried: Any, step_key: Key) -> tuple[Any, tuple[Scalar, Scalar]]:
+            network, memory = eqx.combine(carried, fixed)
+            draw_key, critic_key, actor_key = jr.split(step_key, 3)
+            now, after = memory.replay.draw(self.batch, key=draw_key)
+            network, memory, missed = self._critic_step(charges, network, memory, now, after, critic_key)
+            network, memory, paid = self._actor_step(charges, network, memory, now, actor_key)
+            slow = moved((memory.slow_network, memory.slow_critic), (network, memory.critic), self.follow)
+            memory = eqx.tree_at(lambda one: (one.slow_network, one.slow_critic), memory, slow)
+            return eqx.filter((network, memory), eqx.is_array), (missed, paid)
+
+        carried, (missed, paid) = jax.lax.scan(step, arrays, jr.split(key, self.gradients))
+        network, memory = eqx.combine(carried, fixed)
+        return network, memory, {"critic_loss": jnp.mean(missed), "actor_loss": jnp.mean(paid)}
+
+    def _critic_step(
+        self, charges: Charges, network: Any, memory: Memory, now: Step, after: Step, key: Key
+    ) -> tuple[Any, Memory, Scalar]:
+        target = jax.lax.stop_gradient(
+            charges.target((memory.slow_network, memory.slow_critic), now, after, key=key)
+        )
+
+        def loss(trained: tuple[Critic, Any]) -> Scalar:
+            critic, encoder = trained
+            found = charges.value(critic, encoder, now, now.action)
+            return jnp.mean(now.weight * (found - target) ** 2)
+
+        actor, encoder = parted(network)
+        (critic, encoder), steps, value = self._descend(loss, (memory.critic, encoder), memory.critic_steps)
+        memory = eqx.tree_at(lambda one: (one.critic, one.critic_steps), memory, (critic, steps))
+        return joined(actor, encoder), memory, value
+
+    def _actor_step(
+        self, charges: Charges, network: Any, memory: Memory, now: Step, key: Key
+    ) -> tuple[Any, Memory, Scalar]:
+        actor, encoder = parted(network)
+
+        def loss(actor: Any) -> Scalar:
+            present, action = charges.present(joined(actor, encoder), now, key=key)
+            later = charges.value(memory.critic, encoder, now, action)
+            return jnp.mean(now.weight * (present + later))
+
+        actor, steps, value = self._descend(loss, actor, memory.actor_steps)
+        return joined(actor, encoder), eqx.tree_at(lambda one: one.actor_steps, memory, steps), value
+
+    def _descend(self, loss: Any, trained: Any, state: Any) -> tuple[Any, Any, Scalar]:
+        value, gradient = eqx.filter_value_and_grad(loss)(trained)
+        with jax.numpy_dtype_promotion("standard"):  # optax takes powers of floats with integer exponents
+            steps, state = self.optimiser.update(gradient, state, eqx.filter(trained, eqx.is_inexact_array))
+        return eqx.apply_updates(trained, steps), state, value
+
+
+def one(family: Family) -> Family:
+    """The family, if it is a single problem."""
+    if len(family) != 1:
+        raise ValueError("This learner learns on one plant; robust training needs the learner 'pathwise'.")
+    return family
+
+
+def parted(network: Any) -> tuple[Any, Any]:
+    """The network without its encoder, and the encoder."""
+    return eqx.tree_at(lambda one: one.encoder, network, None), network.encoder
+
+
+def joined(actor: Any, encoder: Any) -> Any:
+    """The network of these two."""
+    return eqx.tree_at(lambda one: one.encoder, actor, encoder, is_leaf=lambda leaf: leaf is None)
+
+
+def moved(slow: Any, fast: Any, share: float) -> Any:
+    """Targets, a share of the way nearer to what they follow."""
+    return jax.tree.map(
+        lambda old, new: old + share * (new - old) if eqx.is_inexact_array(old) else old, slow, fast
+    )
