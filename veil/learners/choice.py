@@ -12,5 +12,6 @@ def chosen(training: Training) -> Learner:
     pace = training.episodes, training.updates, training.learning_rate
     if training.learner == "pathwise":
         return Pathwise(*pace, emphasis=EMPHASIS)
-    printed = training.learner == "ddpg_printed"
-    return Ddpg(*pace, direct=not printed, dual_rate=0.0 if printed else 0.1)
+    if training.learner == "ddpg":
+        return Ddpg(*pace)
+    return Ddpg(*pace, direct=False, explore=0.3, dual_rate=0.0)

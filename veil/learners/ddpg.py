@@ -60,15 +60,15 @@ class Ddpg(Learner):
     """
 
     episodes: int = eqx.field(default=8, static=True)
-    updates: int = eqx.field(default=120, static=True)
-    learning_rate: float = eqx.field(default=1e-3, static=True)
+    updates: int = eqx.field(default=80, static=True)
+    learning_rate: float = eqx.field(default=3e-3, static=True)
     direct: bool = eqx.field(default=True, static=True)
     gradients: int = eqx.field(default=50, static=True)
     batch: int = eqx.field(default=32, static=True)
     discount: float = eqx.field(default=0.99, static=True)
     follow: float = eqx.field(default=5e-3, static=True)
     capacity: int = eqx.field(default=256, static=True)
-    explore: float = eqx.field(default=0.3, static=True)
+    explore: float = eqx.field(default=0.1, static=True)
     width: int = eqx.field(default=128, static=True)
     dual_rate: Scalar = eqx.field(default=0.1, converter=jnp.asarray)
 

@@ -105,9 +105,10 @@ class Preset:
     leakage: Leakage = "estimate"
 
 
-_PAPER = Design(start="plain", encoder="mgf", particles=81, proposal="bootstrap", width=128)
+_FIXED = Design(start="plain", particles=81, width=128)
+_PRINTED = Design(start="plain", encoder="mgf", particles=81, proposal="bootstrap", width=128)
 PRESETS: dict[Name, Preset] = {
     "pathwise": Preset(),
-    "ddpg": Preset(_PAPER, Training(120, 8, 1e-3, 30, learner="ddpg")),
-    "ddpg_printed": Preset(_PAPER, Training(120, 8, 1e-3, 30, learner="ddpg_printed"), "regime_adaptive"),
+    "ddpg": Preset(_FIXED, Training(80, 8, 3e-3, 20, learner="ddpg")),
+    "ddpg_printed": Preset(_PRINTED, Training(80, 8, 1e-3, 20, learner="ddpg_printed"), "regime_adaptive"),
 }

@@ -1,0 +1,151 @@
+"""The decision problem as a Gymnasium environment, for learners of other libraries (`pip install veil[gym]`).
+
+`gymnasium.make("veil/Platoon-v0")`: an action is a kernel, offset and noise per secret; an observation is
+what is public, and what the belief says. The secret and the state themselves are not observed: a kernel is
+decided before the owner looks at them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from gymnasium import spaces
+from jaxtyping import Array
+
+from veil.auditing.episodes import single
+from veil.auditing.worlds import faithful
+from veil.beliefs.base import Belief
+from veil.beliefs.trackers import KalmanTracker
+from veil.leakage.stage import Measure, Method
+from veil.learners.units import usual
+from veil.policies.scaling import Limits
+from veil.policies.steered import Steered
+from veil.problem import Objective, Outcome, Play, Problem
+from veil.systems import Gain, Platoon, System
+from veil.types import External, Key, Vector
+
+SYSTEMS: dict[str, Callable[[], System]] = {"Platoon": Platoon, "Gain": Gain}
+_UNITS = 0x6E4  # keeps the key of the units apart from those of episodes
+_FAR = np.float32(50.0)  # observations are of size one; none is ever beyond this
+
+
+class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Share a system's state for some steps; the reward is what the objective charges, negated.
+
+    An action has K·2m numbers in [−1, 1]: per secret the m offsets of the release, then the m noises on a
+    logarithmic scale between the limits. An observation has the mass of each secret, mean and sd of the
+    state given each (in usual units), the external input and t/T. `info` keeps leakage (nats), cost and
+    distortion apart.
+    """
+
+    def __init__(
+        self,
+        system: str | System = "Platoon",
+        steps: int = 50,
+        privacy_weight: float = 80.0,
+        distortion_price: float = 0.2,
+        distortion_limit: float = 4.0,
+        leakage: Method = "estimate",
+    ):
+        """Make the environment and compile its two programs at the first use.
+
+        Args:
+            system: by name, or one of your own.
+            steps: T, releases per episode.
+            privacy_weight: ρ, cost units per nat.
+            distortion_price: λ, cost units per unit of distortion and step.
+            distortion_limit: D̂ per step, a constant in the reward.
+            leakage: how that of a step is measured.
+        """
+        if isinstance(system, str) and system not in SYSTEMS:
+            raise ValueError(f"system must be one of {', '.join(SYSTEMS)} or a System; got {system!r}.")
+        with jax.enable_x64(False):
+            made = single(SYSTEMS[system]() if isinstance(system, str) else system)
+            objective = Objective(privacy_weight, distortion_price, distortion_limit)
+            problem = Problem(faithful(made), steps, objective, Measure(leakage))
+            count, size = problem.secrets, len(made.shared_fields)
+            policy = Steered(
+                made,
+                usual(made, steps, key=jr.key(_UNITS)),
+                Limits(),
+                jnp.zeros(2 * count * size),
+                KalmanTracker(),
+            )
+        self.problem, self.policy, self.steps = problem, policy, steps
+        self.action_space = spaces.Box(-1.0, 1.0, (2 * count * size,), np.float32)
+        numbers = count * (1 + 2 * len(made.state_fields)) + len(made.external_fields) + 1
+        self.observation_space = spaces.Box(-_FAR, _FAR, (numbers,), np.float32)
+        self._play: Play | None = None
+        self._seed = self._key = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode with a secret from the prior; the same seed gives the same episodes."""
+        super().reset(seed=seed)
+        masses = np.exp(np.asarray(self.problem.world.plant.prior.log_masses, float))
+        index = int(self.np_random.choice(masses.size, p=masses / masses.sum()))
+        turn = int(self.np_random.integers(1 << 20)) * masses.size + index  # secrets take turns by it
+        with jax.enable_x64(False):
+            self._seed, self._key = (
+                jnp.asarray(turn, jnp.int32),
+                jr.key(int(self.np_random.integers(1 << 31))),
+            )
+            self._play, seen = _begin(self.problem, self.policy, self._seed, self._key)
+        return _told(seen), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Share once by this kernel."""
+        if self._play is None or self._seed is None or self._key is None:
+            raise RuntimeError("Call reset() before step(), and again after the end of an episode.")
+        with jax.enable_x64(False):
+            given = jnp.asarray(np.asarray(action, np.float32))
+            play, seen, outcome = _step(self.problem, self.policy, self._play, given, self._seed, self._key)
+        charged = {name: float(getattr(outcome, name)) for name in ("leakage", "cost", "distortion")}
+        reward, ended = -float(self.problem.objective.total(outcome)), int(play.situation.time) > self.steps
+        self._play = None if ended else play
+        return _told(seen), reward, ended, False, charged
+
+
+def register() -> None:
+    """Make the environments known to `gymnasium.make`; Gymnasium calls this by itself."""
+    for name in SYSTEMS:
+        known = f"veil/{name}-v0"
+        if known not in gymnasium.registry:
+            gymnasium.register(known, entry_point="veil.environment:Sharing", kwargs={"system": name})
+
+
+@eqx.filter_jit
+def _begin(problem: Problem, policy: Steered, number: Array, key: Key) -> tuple[Play, Vector]:
+    play = problem.reset(policy, number, key=jr.fold_in(key, 0))
+    return play, _observed(policy, play.belief, play.situation.external, play.situation.time)
+
+
+@eqx.filter_jit
+def _step(
+    problem: Problem, policy: Steered, play: Play, action: Array, number: Array, key: Key
+) -> tuple[Play, Vector, Outcome]:
+    policy = eqx.tree_at(lambda one: one.action, policy, action)
+    play, _, outcome = problem.step(policy, play, seed=number, key=jr.fold_in(key, play.situation.time))
+    return play, _observed(policy, play.belief, play.situation.external, play.situation.time), outcome
+
+
+def _observed(policy: Steered, belief: Belief, external: External, time: Array) -> Vector:
+    """Masses, means and sds in usual units, external input, and the share of the horizon that is over."""
+    laws, unit = belief.moments(), policy.scaling.state
+    means = jax.vmap(unit)(laws.mean)
+    sds = jnp.sqrt(jnp.sum(laws.scale**2, axis=2)) / unit.spread[None, :]
+    public = policy.scaling.public(external, time - 1)
+    return jnp.concatenate([jnp.exp(belief.log_masses), means.reshape(-1), sds.reshape(-1), public])
+
+
+def _told(seen: Array) -> np.ndarray:
+    return np.clip(np.asarray(seen, np.float32), -_FAR, _FAR)
+
+
+register()
