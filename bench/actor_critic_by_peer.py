@@ -4,9 +4,9 @@ import time
 from typing import Any
 
 import numpy as np
-from stable_baselines3 import TD3
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3 import TD3  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.callbacks import BaseCallback  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.noise import NormalActionNoise  # pyright: ignore[reportMissingImports]
 
 from veil.environment import Sharing
 

@@ -30,7 +30,8 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
     del folder
     steps = 10 if fast else 50
     reached = {name: _reach(preset, steps, fast=fast) for name, preset in OURS.items()}
-    reached |= {"Stable-Baselines3 TD3": _peer(steps, fast=fast)}
+    if not report.missing("stable_baselines3"):
+        reached |= {"Stable-Baselines3 TD3": _peer(steps, fast=fast)}
     ours = reached["pathwise, on transport"]["seconds"]
     rows = [
         [name, _seconds(found["seconds"]), _ratio(found["seconds"], found["whole"], ours), *_end(found)]

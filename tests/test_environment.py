@@ -1,5 +1,7 @@
 """The Gymnasium door: Gymnasium's own checker, and what an episode charges."""
 
+import subprocess
+import sys
 import warnings
 
 import equinox as eqx
@@ -89,6 +91,16 @@ def other(env, policy):
         lambda one: one.judge, problem(policy.system, 4), env.policy.tracker, is_leaf=lambda x: x is None
     )
     return judged.episodes(policy, jnp.arange(1200, dtype=jnp.int32), key=jr.key(1))
+
+
+def test_importing_veil_after_gymnasium_is_enough():
+    """And without Gymnasium, nothing of it is loaded."""
+    code = "import gymnasium, veil; print('veil/Platoon-v0' in gymnasium.registry)"
+    other = "import veil, sys; veil.__version__; print('gymnasium' in sys.modules)"
+    ran = [
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True) for text in (code, other)
+    ]
+    assert [one.stdout.strip() for one in ran] == ["True", "False"]
 
 
 def test_mistakes_are_named():

@@ -5,6 +5,7 @@ of the module `veil.rollout` (`from veil.rollout import rollout, follow`).
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -119,3 +120,9 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_MODULES})
+
+
+if "gymnasium" in sys.modules:
+    from veil.registration import register
+
+    register()

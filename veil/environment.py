@@ -5,7 +5,6 @@ what is public, and what the belief says. The secret and the state themselves ar
 decided before the owner looks at them.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Array
 
+from veil import systems
 from veil.auditing.episodes import single
 from veil.auditing.worlds import faithful
 from veil.beliefs.base import Belief
@@ -26,10 +26,10 @@ from veil.learners.units import usual
 from veil.policies.scaling import Limits
 from veil.policies.steered import Steered
 from veil.problem import Objective, Outcome, Play, Problem
-from veil.systems import Gain, Platoon, System
+from veil.registration import SYSTEMS, register
+from veil.systems import System
 from veil.types import External, Key, Vector
 
-SYSTEMS: dict[str, Callable[[], System]] = {"Platoon": Platoon, "Gain": Gain}
 _UNITS = 0x6E4  # keeps the key of the units apart from those of episodes
 _FAR = np.float32(50.0)  # observations are of size one; none is ever beyond this
 
@@ -65,7 +65,7 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
         if isinstance(system, str) and system not in SYSTEMS:
             raise ValueError(f"system must be one of {', '.join(SYSTEMS)} or a System; got {system!r}.")
         with jax.enable_x64(False):
-            made = single(SYSTEMS[system]() if isinstance(system, str) else system)
+            made = single(getattr(systems, system)() if isinstance(system, str) else system)
             objective = Objective(privacy_weight, distortion_price, distortion_limit)
             problem = Problem(faithful(made), steps, objective, Measure(leakage))
             count, size = problem.secrets, len(made.shared_fields)
@@ -110,14 +110,6 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
         reward, ended = -float(self.problem.objective.total(outcome)), int(play.situation.time) > self.steps
         self._play = None if ended else play
         return _told(seen), reward, ended, False, charged
-
-
-def register() -> None:
-    """Make the environments known to `gymnasium.make`; Gymnasium calls this by itself."""
-    for name in SYSTEMS:
-        known = f"veil/{name}-v0"
-        if known not in gymnasium.registry:
-            gymnasium.register(known, entry_point="veil.environment:Sharing", kwargs={"system": name})
 
 
 @eqx.filter_jit
