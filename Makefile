@@ -8,10 +8,10 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench studies clean
+.PHONY: help demo test check bench studies reproduce clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 demo: .venv/.base ## measure what plain sharing leaks; writes a table and pictures into demo/
 	@$(BIN)/veil demo
@@ -35,8 +35,11 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python paper/study_robust.py --out build/studies
 	$(BIN)/python -m pytest -m study
 
+reproduce: .venv/.base ## the paper's experiment beside its printed numbers; writes reproduce/ and paper/RESULTS.md
+	@$(BIN)/veil reproduce --publish paper
+
 clean: ## remove everything that make made
-	rm -rf .venv .venv-bench build demo audit runs frontier bench/results veil.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(1): environment, $(2): what to install

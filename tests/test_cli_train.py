@@ -287,7 +287,9 @@ def test_the_command_that_is_told_trains_the_same():
     paper = PRESETS["ddpg_printed"]
     long = replace(paper.training, updates=200)
     printed = runs.Settings("platoon", 50, paper.design, Weights(), long, paper.leakage)
-    for settings in (usual, other, printed):
+    preset = PRESETS["a2c"]
+    grid = runs.Settings("gain", 50, replace(preset.design, points=7), Weights(), preset.training, "estimate")
+    for settings in (usual, other, printed, grid):
         words = shlex.split(command(settings, Path("some where")))
         parsed = main.parse(words[1:])
         assert isinstance(parsed, train.Train)

@@ -1,6 +1,7 @@
 """The paper's learner: its parts against numpy, and the optimum of a one-step problem."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,7 +19,7 @@ from veil.learners.ddpg import Ddpg, joined, moved, one, parted
 from veil.learners.experience import explored
 from veil.learners.exploration import MEMORY, Shifted, wander
 from veil.learners.replay import Replay
-from veil.problem import Objective, problem
+from veil.problem import Objective, Problem, problem
 from veil.session import first_belief
 from veil.systems import Gain, finite_prior
 
@@ -27,7 +28,7 @@ FIRST = jnp.asarray(0, jnp.int32)
 
 
 @functools.cache
-def split(encoder="moments", double=False):
+def split(encoder: Any = "moments", double=False) -> tuple[Problem, Any]:
     """One release of a `Split` at four units per nat, and a plain policy for it."""
     with jax.enable_x64(double):
         system = Split(finite_prior(SECRETS))
@@ -118,14 +119,14 @@ def test_the_critic_is_taught_what_was_charged_and_what_follows(direct, float64)
     """Each target by hand, from the networks one step at a time; nothing follows the last step."""
     system = Gain()
     made = problem(system, 3, Objective(privacy_weight=5.0, distortion_price=0.3))
-    policy = designed(Design(start="plain", width=4), system, 3, key=jr.key(0))
+    policy: Any = designed(Design(start="plain", width=4), system, 3, key=jr.key(0))
     learner = Ddpg(4, 10, direct=direct, width=4, capacity=4)
-    progress = learner.begin((made,), policy, key=jr.key(1))
+    memory: Any = learner.begin((made,), policy, key=jr.key(1)).memory
     steps = eqx.filter_jit(learner.play)(made, policy, FIRST, key=jr.key(2))
-    replay = progress.memory.replay.add(steps)
+    replay = memory.replay.add(steps)
     now, after = replay.draw(12, key=jr.key(5))
     charges = Charges(made, policy, jnp.asarray(0.4), 0.9, direct)
-    slow = progress.memory.slow_network, progress.memory.slow_critic
+    slow = memory.slow_network, memory.slow_critic
     found = np.asarray(eqx.filter_jit(charges.target)(slow, now, after, key=jr.key(6)))
     given = eqx.filter_jit(charges.present)(policy.network, after, key=jr.key(6))
     present, action = (np.asarray(part) for part in given)

@@ -94,3 +94,21 @@ def test_episodes_share_atoms_only_and_the_belief_follows():
     assert np.all(np.isin(shared, np.asarray(atoms))) and len(np.unique(shared)) > 2
     assert np.allclose(np.sum(record.public.features[..., :3], axis=-1), 1.0, atol=1e-5)
     assert np.mean(distances) < 0.5 and np.ptp(record.public.features[:, -1, :3]) > 1e-3
+
+
+def test_with_cells_a_state_is_rounded_before_anything_looks_at_it():
+    """A row is the plain kernel at the centre of the cell, but for a thousandth spread over all atoms."""
+    cells = grid_atoms((14.0, 17.0), (16.0, 23.0), (3, 4))
+    coarse = grid_policy(
+        Platoon(), platoon_units(), policy().atoms, cells=cells, width=8, sd=0.8, key=jr.key(0)
+    )
+    fine = grid_policy(Platoon(), platoon_units(), policy().atoms, width=8, sd=0.8, key=jr.key(0))
+    features, secret = 0.3 * jnp.ones(24), jnp.asarray([1.0, 1.1])
+    near = {(14.4, 18.1): (14.0, 19.0), (14.6, 17.9): (15.0, 17.0), (30.0, 0.0): (16.0, 17.0)}
+    for state, centre in near.items():
+        found = law(coarse, features, secret, jnp.asarray(state))
+        whole = np.exp(np.asarray(law(fine, features, secret, jnp.asarray(centre)).log_masses, float))
+        assert np.array_equal(found.atoms, fine.atoms)
+        assert np.allclose(np.exp(found.log_masses), 0.999 * whole + 0.001 / 15, rtol=1e-4, atol=1e-7)
+    with pytest.raises(ValueError, match="wide"):
+        grid_policy(Platoon(), platoon_units(), policy().atoms, cells=cells[:, :1], key=jr.key(0))

@@ -150,7 +150,10 @@ def ladder(system: System, policy: Policy | PrivatePolicy) -> tuple[Rung, ...]:
             ParticleRung("twisted particles", Filter(system, policy, Twisted(), 512)),
             ParticleRung("guided particles", Filter(system, policy, Local(), 512)),
         )
-    return (ParticleRung("bootstrap particles", Filter(system, policy, Unguided(), 1296)),)
+    return (
+        ParticleRung("bootstrap particles", Filter(system, policy, Unguided(), 128)),
+        ParticleRung("bootstrap particles", Filter(system, policy, Unguided(), 1296)),
+    )
 
 
 def release_kind(system: System, policy: Policy) -> tuple[Law, bool]:

@@ -8,6 +8,7 @@ from typing import Annotated
 from veil.cli.audit import Audit
 from veil.cli.demo import Demo
 from veil.cli.frontier import Frontier
+from veil.cli.reproduce import Reproduce
 from veil.cli.systems import Systems
 from veil.cli.train import Train
 
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def parse(arguments: list[str]) -> Audit | Demo | Frontier | Systems | Train:
+def parse(arguments: list[str]) -> Audit | Demo | Frontier | Reproduce | Systems | Train:
     """The command that the arguments describe; help and mistakes end the program here."""
     import tyro
 
@@ -37,8 +38,9 @@ def parse(arguments: list[str]) -> Audit | Demo | Frontier | Systems | Train:
         Annotated[Audit, tyro.conf.subcommand("audit")]
         | Annotated[Demo, tyro.conf.subcommand("demo")]
         | Annotated[Frontier, tyro.conf.subcommand("frontier")]
+        | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
         | Annotated[Systems, tyro.conf.subcommand("systems")]
-        | Annotated[Train, tyro.conf.subcommand("train")]
+        | Annotated[Train, tyro.conf.subcommand("train", default=Train.usual(arguments))]
     )
     return tyro.cli(
         command,

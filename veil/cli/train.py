@@ -51,6 +51,11 @@ class Train:
         known("system", self.system, systems.NAMES)
         if self.steps < 1:
             raise Mistake("give at least --steps 1, the number of releases per episode.")
+        learner, grid = self.training.learner, self.design.start == "grid"
+        if grid != (learner == "a2c") and learner != "pathwise":
+            raise Mistake(
+                f"--learner {learner} learns {'with' if learner == 'a2c' else 'without'} --start grid."
+            )
         if not 0 <= self.training.seed < 1 << 32:
             raise Mistake("--seed must be between 0 and 4294967295.")
 

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from veil.learners.a2c import A2c
     from veil.learners.base import Family, Learner, Metrics, Progress
     from veil.learners.design import designed
     from veil.learners.looks import Look, examine
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from veil.learners.units import usual
 
 __all__ = [
+    "A2c",
     "Design",
     "Family",
     "Learner",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "a2c": ("A2c",),
     "base": ("Family", "Learner", "Metrics", "Progress"),
     "design": ("designed",),
     "loop": ("Trained", "train"),

@@ -1,5 +1,6 @@
 """From the name of a learner to the learner."""
 
+from veil.learners.a2c import A2c
 from veil.learners.base import Learner
 from veil.learners.ddpg import Ddpg
 from veil.learners.families import EMPHASIS
@@ -12,6 +13,8 @@ def chosen(training: Training) -> Learner:
     pace = training.episodes, training.updates, training.learning_rate
     if training.learner == "pathwise":
         return Pathwise(*pace, emphasis=EMPHASIS)
+    if training.learner == "a2c":
+        return A2c(*pace)
     if training.learner == "ddpg":
         return Ddpg(*pace)
     return Ddpg(*pace, direct=False, explore=0.3, dual_rate=0.0)

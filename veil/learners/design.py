@@ -7,7 +7,7 @@ from veil.beliefs.particles import Scheme
 from veil.beliefs.trackers import KalmanTracker, ParticleTracker, Tracker
 from veil.learners.options import Design
 from veil.learners.units import usual
-from veil.policies import LearnedPolicy, Limits, Transport, neural_policy, residual_policy
+from veil.policies import LearnedPolicy, Limits, Transport, discrete_policy, neural_policy, residual_policy
 from veil.systems.base import System
 from veil.types import Key
 
@@ -18,6 +18,9 @@ def designed(design: Design, system: System, steps: int = 50, *, key: Key) -> Le
     """The untrained policy of this design, in units that are usual for the system over so many steps."""
     unit_key, weight_key = jr.split(key)
     scaling = usual(system, steps, key=unit_key)
+    if design.start == "grid":
+        size = {"counts": design.points, "particles": design.particles, "width": design.width}
+        return discrete_policy(system, scaling, **size, key=weight_key)
     tracker = tracked(design)
     limits = Limits(low=jnp.asarray(design.floor, scaling.output.spread.dtype))
     if design.start == "transport":

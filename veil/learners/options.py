@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-Start = Literal["transport", "plain"]
-Name = Literal["pathwise", "ddpg", "ddpg_printed"]
+Start = Literal["transport", "plain", "grid"]
+Name = Literal["pathwise", "ddpg", "ddpg_printed", "a2c"]
 Leakage = Literal["estimate", "closed_form", "regime_adaptive", "kl_chernoff"]
 
 
@@ -14,7 +14,8 @@ class Design:
     """What the policy looks like before it is trained."""
 
     start: Start = "transport"
-    """transport: a network on top of perfect privacy; plain: a network that begins with noise on true data"""
+    """transport: a network on top of perfect privacy; plain: a network that begins with noise on true data;
+    grid: releases and states on grids"""
     encoder: Literal["moments", "mgf"] = "moments"
     """What a plain network sees of the belief: moments per secret, or moment-generating features"""
     parts: int = 1
@@ -27,15 +28,20 @@ class Design:
     """Least noise, as a share of the usual spread of the output"""
     width: int = 64
     """Neurons per hidden layer"""
+    points: int = 5
+    """Points per axis of the grids, of --start grid"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
-        if self.parts < 1 or self.particles < 0 or self.width < 1:
-            raise ValueError("parts and width are at least 1, particles at least 0.")
+        if self.parts < 1 or self.particles < 0 or self.width < 1 or self.points < 2:
+            raise ValueError("parts and width are at least 1, points at least 2, particles at least 0.")
         if not 0.0 < self.floor < 1.0:
             raise ValueError("floor is a share of the output's spread between 0 and 1, e.g. 0.05.")
         if self.start == "transport" and (self.parts > 1 or self.encoder != "moments"):
             raise ValueError("parts and encoder are for --start plain; on transport there is one Gaussian.")
+        blind = self.particles and self.proposal == "bootstrap"
+        if self.start == "grid" and (self.parts > 1 or self.encoder != "mgf" or not blind):
+            raise ValueError("start grid needs --encoder mgf --proposal bootstrap and --particles, e.g. 81.")
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,8 @@ class Training:
     seed: int = 0
     """Seed of all randomness (no unit); the same seed gives the same policy"""
     learner: Name = "pathwise"
-    """pathwise: gradients through the whole loop; ddpg: the paper's, repaired; ddpg_printed: as printed"""
+    """pathwise: gradients through the whole loop; ddpg: the paper's, repaired; ddpg_printed: as printed;
+    a2c: the discrete benchmark"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -107,8 +114,10 @@ class Preset:
 
 _FIXED = Design(start="plain", particles=81, width=128)
 _PRINTED = Design(start="plain", encoder="mgf", particles=81, proposal="bootstrap", width=128)
+_GRID = Design(start="grid", encoder="mgf", particles=81, proposal="bootstrap")
 PRESETS: dict[Name, Preset] = {
     "pathwise": Preset(),
     "ddpg": Preset(_FIXED, Training(80, 8, 3e-3, 20, learner="ddpg")),
     "ddpg_printed": Preset(_PRINTED, Training(80, 8, 1e-3, 20, learner="ddpg_printed"), "regime_adaptive"),
+    "a2c": Preset(_GRID, Training(150, 8, 4e-3, 50, learner="a2c")),
 }

@@ -3,6 +3,7 @@
 from veil.policies.base import PlainPolicy, Policy
 from veil.policies.blind import Blind
 from veil.policies.counterfactual import Counterfactual
+from veil.policies.dirichlet import discrete_policy
 from veil.policies.encoding import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
 from veil.policies.grid import GridPolicy, grid_atoms, grid_policy
 from veil.policies.learned import LearnedPolicy
@@ -35,6 +36,7 @@ __all__ = [
     "Transport",
     "Truth",
     "Unit",
+    "discrete_policy",
     "grid_atoms",
     "grid_policy",
     "mgf_encoder",

@@ -1,11 +1,12 @@
 """A learned policy that shares one of finitely many values: leakage has an exact formula there."""
 
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from veil.beliefs.base import Belief
 from veil.beliefs.particles import Scheme
@@ -17,12 +18,14 @@ from veil.policies.base import Time
 from veil.policies.encoding import Form
 from veil.policies.learned import LearnedPolicy
 from veil.policies.networks import Context, Network, Summary, start_encoder, start_network
-from veil.policies.scaling import Scaling, bounded
+from veil.policies.scaling import Scaling, Unit, bounded
 from veil.systems.base import System
+from veil.systems.prior import Prior
 from veil.types import External, Features, Key, Scalar, Secret, State
 
 _PARTICLES = 81
 _STRETCH = 3.0  # the reach is within e^±3 of what it was at the start
+_LEAST = 1e-3  # of a row of a table, spread evenly over the atoms: every value stays possible everywhere
 
 
 class GridPolicy(LearnedPolicy):
@@ -31,6 +34,9 @@ class GridPolicy(LearnedPolicy):
     Before training these are −½ |(atom − output) / reach|², as if Gaussian noise of sd `reach` were rounded
     to the grid. The network adds a number per atom, and stretches the reach per axis.
 
+    With `cells` the state is rounded to the nearest of them before anything looks at it: the kernel is a
+    table then, one row per secret and cell.
+
     Attributes:
         system: the owner's model.
         scaling: units of everything.
@@ -38,6 +44,7 @@ class GridPolicy(LearnedPolicy):
         sd: reach at the start, in units of the output.
         tracker: the belief that the policy looks at: bootstrap particles, as finite laws have no slope.
         network: all that is learned.
+        cells: centres of the cells of the state; None for states as they are.
     """
 
     system: System
@@ -46,6 +53,7 @@ class GridPolicy(LearnedPolicy):
     sd: Scalar
     tracker: Tracker
     network: Network
+    cells: Float[Array, "C N"] | None = None
 
     def start(self, *, key: Key) -> Belief:
         """As the tracker begins."""
@@ -55,10 +63,18 @@ class GridPolicy(LearnedPolicy):
         """As the encoder sums it up."""
         return self.network.encoder(belief, self.scaling)
 
-    def kernel(self, features: Features, external: External, time: Time) -> "AtomsKernel":
+    def kernel(self, features: Features, external: External, time: Time) -> "AtomsKernel | TableKernel":
         """The network at these public numbers."""
         context = self.network.context(features, self.system.prior, self.scaling.public(external, time))
-        return AtomsKernel(self.system, self.scaling, self.atoms, self.sd, self.network, context)
+        made = AtomsKernel(self.system, self.scaling, self.atoms, self.sd, self.network, context)
+        return made if self.cells is None else tabulated(made, self.cells)
+
+    def table(self, features: Features, external: External, time: Time) -> "TableKernel":
+        """The kernel of a policy with cells."""
+        made = self.kernel(features, external, time)
+        if not isinstance(made, TableKernel):
+            raise TypeError("Only a policy with cells has its kernel in a table; see discrete_policy.")
+        return made
 
 
 class AtomsKernel(Kernel):
@@ -82,6 +98,37 @@ class AtomsKernel(Kernel):
         return Finite(self.atoms, jax.nn.log_softmax(scores - 0.5 * jnp.sum(apart**2, axis=1)))
 
 
+class TableKernel(Kernel):
+    """One row of masses per secret and cell of the state."""
+
+    prior: Prior
+    unit: Unit
+    cells: Float[Array, "C N"]
+    atoms: Float[Array, "J Y"]
+    log_rows: Float[Array, "K C J"]
+
+    def cell(self, state: State) -> Int[Array, ""]:
+        """Index of the nearest cell, each coordinate in its unit."""
+        apart = (self.cells - state[None, :]) / self.unit.spread[None, :]
+        return jnp.argmin(jnp.sum(apart**2, axis=1))
+
+    def __call__(self, secret: Secret, state: State) -> Finite:
+        """The law of the release."""
+        return Finite(self.atoms, self.log_rows[nearest(self.prior, secret), self.cell(state)])
+
+
+def tabulated(kernel: AtomsKernel, cells: Float[Array, "C N"]) -> TableKernel:
+    """The kernel at the centres of the cells; each row gives a little to every atom."""
+
+    def row(secret: Secret, cell: State) -> Float[Array, " J"]:
+        kept = math.log1p(-_LEAST) + kernel(secret, cell).log_masses
+        return jnp.logaddexp(kept, math.log(_LEAST / kernel.atoms.shape[0]))
+
+    prior = kernel.system.prior
+    log_rows = jax.vmap(jax.vmap(row, (None, 0)), (0, None))(prior.secrets, cells)
+    return TableKernel(prior, kernel.scaling.state, cells, kernel.atoms, log_rows)
+
+
 def grid_atoms(
     low: ArrayLike | Sequence, high: ArrayLike | Sequence, counts: Sequence[int]
 ) -> Float[Array, "J Y"]:
@@ -100,6 +147,7 @@ def grid_policy(
     scaling: Scaling,
     atoms: Float[Array, "J Y"],
     *,
+    cells: Float[Array, "C N"] | None = None,
     tracker: Tracker | None = None,
     encoder: Summary = "moments",
     form: Form = "relu",
@@ -113,6 +161,7 @@ def grid_policy(
         system: the owner's model.
         scaling: units, of this system's sizes and number type.
         atoms: what may be shared, see `grid_atoms`.
+        cells: what the state is rounded to, see `grid_atoms`; by default it is not.
         tracker: the belief to look at; by default 81 bootstrap particles per secret.
         encoder: how the belief is summed up.
         form: of the features at learned points, if the encoder is "mgf".
@@ -123,6 +172,8 @@ def grid_policy(
     size, dtype = len(system.shared_fields), scaling.state.centre.dtype
     if atoms.shape[1] != size:
         raise ValueError(f"Atoms must have as many coordinates as a release, {size}; got {atoms.shape[1]}.")
+    if cells is not None and cells.shape[1] != len(system.state_fields):
+        raise ValueError(f"Cells are of the state, {len(system.state_fields)} wide; got {cells.shape[1]}.")
     if not sd > 0.0:
         raise ValueError(f"sd must be positive, in units of the output; got {sd}.")
     encoder_key, network_key = jr.split(key)
@@ -136,4 +187,5 @@ def grid_policy(
         sd=jnp.asarray(sd, dtype),
         tracker=ParticleTracker(_PARTICLES, Scheme()) if tracker is None else tracker,
         network=network,
+        cells=None if cells is None else cells.astype(dtype),
     )

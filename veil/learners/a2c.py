@@ -1,0 +1,245 @@
+"""Advantage actor-critic with a Dirichlet actor: the discretised benchmark that the paper compares with.
+
+The action of a step is a whole kernel on a grid, drawn row by row from Dirichlet laws whose means are the
+rows of the policy; the critic sees what the policy sees. Nothing is differentiated through the episode.
+
+Let F(K) = charge(K) + γ Σ_y p(y | K) V(next | y), where a kernel K is charged what the belief expects of it.
+There are two ways to credit the rows of the kernel that was drawn.
+
+- "plain": their scores count with δ = charge(K) + γ V(next) − V(now), next being what the release led to.
+- "taylor": let m be the mean kernel and G the slope of F there. E⟨G, K⟩ = ⟨G, m⟩, whose derivative in the
+  actor is known without drawing. What is left of the advantage over the mean kernel,
+  F(K) − F(m) − ⟨G, K − m⟩, counts by the scores, less its mean over the other episodes. None of F(m), G and
+  that mean depends on the coins of the step, so this estimates the same gradient with far less noise.
+
+Rows of cells that hold no particle, nor the true state, influence nothing: their scores have mean zero and
+are independent of all that is charged, so they are left out.
+"""
+
+from typing import Literal, NamedTuple, TypeVar, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import Array, Bool, Float, Int
+
+from veil.learners.base import Family, Learner, Metrics, Progress
+from veil.learners.foresight import Critic, Scene, Table, charged, followed, occupied, staged
+from veil.learners.pathwise import CLIP, summary
+from veil.policies.dirichlet import Exploring, dirichlet_log_density
+from veil.policies.grid import GridPolicy, TableKernel
+from veil.policies.learned import LearnedPolicy
+from veil.problem import Outcome, Play, Problem
+from veil.types import Key, Scalar
+
+Credit = Literal["taylor", "plain"]
+Part = TypeVar("Part", bound=eqx.Module)
+
+
+class Memory(eqx.Module):
+    """What is remembered beside the policy: the critic, and the optimisers of both."""
+
+    critic: Critic
+    actor_steps: optax.OptState
+    critic_steps: optax.OptState
+
+
+class Judged(NamedTuple):
+    """What a step gives to learn from; batched [B, T].
+
+    Attributes:
+        scene: before the release.
+        log_rows: of the kernel that acted.
+        used: the rows that something depends on.
+        slope: G.
+        charge: of the kernel that acted.
+        following: Σ_y p(y | K) V(next | y) for the kernel that acted.
+        surplus: F(K) − F(m) − ⟨G, K − m⟩.
+        value: V(now).
+        outcome: what the draw was charged, for the log.
+    """
+
+    scene: Scene
+    log_rows: Table
+    used: Bool[Array, "K C"]
+    slope: Table
+    charge: Scalar
+    following: Scalar
+    surplus: Scalar
+    value: Scalar
+    outcome: Outcome
+
+
+class A2c(Learner):
+    """Adam on actor, critic and their common encoder.
+
+    Attributes:
+        episodes: per update, shared evenly by the secrets.
+        updates: over which the step sizes fall to nearly zero.
+        learning_rate: of the actor and the encoder at the start.
+        critic_rate: of the critic at the start.
+        concentration: of the Dirichlet rows: the larger, the nearer to the mean kernel.
+        discount: γ.
+        trace: of the critic's targets: 0 trusts its own guess after one step, 1 the whole episode.
+        credit: how rows are credited.
+        width: of the critic's two hidden layers.
+    """
+
+    episodes: int = eqx.field(default=8, static=True)
+    updates: int = eqx.field(default=250, static=True)
+    learning_rate: float = eqx.field(default=4e-3, static=True)
+    critic_rate: float = eqx.field(default=4e-3, static=True)
+    concentration: Scalar = eqx.field(default=5000.0, converter=jnp.asarray)
+    discount: Scalar = eqx.field(default=1.0, converter=jnp.asarray)
+    trace: Scalar = eqx.field(default=0.9, converter=jnp.asarray)
+    credit: Credit = eqx.field(default="taylor", static=True)
+    width: int = eqx.field(default=64, static=True)
+
+    def __check_init__(self):
+        if self.credit not in get_args(Credit):
+            raise ValueError(f"credit must be one of {', '.join(get_args(Credit))}; got {self.credit!r}.")
+
+    def begin(self, family: Family, policy: LearnedPolicy, *, key: Key) -> Progress:
+        """The policy as it is, a random critic, the price at its floor, where it stays."""
+        if not (isinstance(policy, GridPolicy) and policy.cells is not None):
+            raise ValueError("A2C learns kernels between grids. Begin with a discrete_policy.")
+        if len(family) != 1 or family[0].judge is not None:
+            raise ValueError("A2C learns on one problem, judged by the policy's own belief.")
+        inputs = policy.network.encoder.size + len(policy.system.external_fields) + 1
+        dtype = policy.scaling.steps.dtype
+        network = eqx.nn.MLP(inputs, 1, self.width, 2, jax.nn.silu, dtype=dtype, key=key)
+        critic = Critic(network, family[0].steps)
+        memory = Memory(
+            critic,
+            self._optimiser(self.learning_rate).init(eqx.filter(policy.network, eqx.is_inexact_array)),
+            self._optimiser(self.critic_rate).init(eqx.filter(critic, eqx.is_inexact_array)),
+        )
+        return Progress(policy, family[0].objective.distortion_price, jnp.asarray(0, jnp.int32), memory)
+
+    def update(self, family: Family, progress: Progress, *, key: Key) -> tuple[Progress, Metrics]:
+        """Play, judge every step, and make one step of each optimiser."""
+        policy, memory = progress.policy, progress.memory
+        assert isinstance(policy, GridPolicy) and isinstance(memory, Memory)
+        judged, weights = self.play(family[0], policy, memory.critic, progress.updates, key=key)
+        parts = policy.network, memory.critic
+        slopes, errors = eqx.filter_grad(self.loss, has_aux=True)(parts, policy, judged, weights)
+        network, actor_steps = self._step(self.learning_rate, parts[0], slopes[0], memory.actor_steps)
+        critic, critic_steps = self._step(self.critic_rate, parts[1], slopes[1], memory.critic_steps)
+        metrics = summary(family, [judged.outcome]) | {
+            "gradient": optax.tree.norm(slopes[0]),
+            "critic_error": jnp.sqrt(jnp.mean(weights @ errors**2)),
+            "price": progress.price,
+        }
+        policy = eqx.tree_at(lambda one: one.network, policy, network)
+        memory = Memory(critic, actor_steps, critic_steps)
+        return Progress(policy, progress.price, progress.updates + 1, memory), metrics
+
+    def play(
+        self, problem: Problem, policy: GridPolicy, critic: Critic, updates: Int[Array, ""], *, key: Key
+    ) -> tuple[Judged, Float[Array, " B"]]:
+        """Episodes [B, T] with drawn kernels, and their weights, which sum to one."""
+        rounds = -(-self.episodes // problem.secrets)
+        rows = rounds * problem.secrets
+
+        def episode(number: Int[Array, ""]) -> Judged:
+            coins, start_key, run_key = jr.split(jr.fold_in(key, number), 3)
+            actor = Exploring(policy, self.concentration, coins)
+
+            def step(play: Play, step_key: Key) -> tuple[Play, Judged]:
+                own_key, noise_key = jr.split(step_key)
+                following, stage, outcome = problem.step(actor, play, seed=number, key=own_key)
+                assert isinstance(stage.kernel, TableKernel)
+                scene = staged(policy, problem.objective, play, stage.kernel, seed=number, key=noise_key)
+                home = number % problem.secrets, stage.kernel.cell(play.situation.state)
+                used = occupied(scene, stage.kernel.cells.shape[0]).at[home].set(True)
+                judged = self._judge(problem, policy, critic, scene, stage.kernel.log_rows)
+                return following, Judged(scene, stage.kernel.log_rows, used, *judged, outcome)
+
+            first = problem.reset(actor, number, key=start_key)
+            return jax.lax.scan(step, first, jr.split(run_key, problem.steps))[1]
+
+        masses = jnp.exp(problem.world.plant.prior.log_masses)
+        numbers = updates * rows + jnp.arange(rows, dtype=jnp.int32)
+        return jax.vmap(episode)(numbers), jnp.tile(masses, rounds) / rounds
+
+    def _judge(
+        self, problem: Problem, policy: GridPolicy, critic: Critic, scene: Scene, log_rows: Table
+    ) -> tuple[Table, Scalar, Scalar, Scalar, Scalar]:
+        """Slope, charge, following, surplus and value."""
+
+        def whole(table: Table) -> tuple[Scalar, tuple[Scalar, Scalar]]:
+            charge = charged(problem.objective, scene, table)
+            following = followed(policy, critic, scene, table)
+            return charge + self.discount * following, (charge, following)
+
+        features = policy.features(scene.belief)
+        middle = policy.table(features, scene.external, scene.time)
+        mean, drawn = jnp.exp(middle.log_rows), jnp.exp(log_rows)
+        (usual, _), slope = jax.value_and_grad(whole, has_aux=True)(mean)
+        made, (charge, following) = whole(drawn)
+        surplus = made - usual - jnp.sum(slope * (drawn - mean))
+        value = critic(features, scene.external, scene.time, policy.scaling)
+        return slope, charge, following, surplus, value
+
+    def loss(
+        self,
+        parts: tuple[eqx.Module, Critic],
+        policy: GridPolicy,
+        judged: Judged,
+        weights: Float[Array, " B"],
+    ) -> tuple[Scalar, Float[Array, "B T"]]:
+        """A number whose derivative in the actor estimates that of Σ_t F, in the critic that of its error."""
+        network, critic = parts
+        policy = eqx.tree_at(lambda one: one.network, policy, network)
+        advantages = _above_others(judged.surplus) if self.credit == "taylor" else self._temporal(judged)
+
+        def one(step: Judged, advantage: Scalar, target: Scalar) -> tuple[Scalar, Scalar]:
+            scene, features = step.scene, policy.features(step.scene.belief)
+            mean = jnp.exp(policy.table(features, scene.external, scene.time).log_rows)
+            scores = dirichlet_log_density(step.log_rows, self.concentration * mean)
+            actor = advantage * jnp.sum(jnp.where(step.used, scores, 0.0))
+            if self.credit == "taylor":
+                actor = actor + jnp.sum(step.slope * mean)
+            return actor, target - critic(features, scene.external, scene.time, policy.scaling)
+
+        actor, errors = jax.vmap(jax.vmap(one))(judged, advantages, self._targets(judged))
+        return jnp.sum(weights @ (actor + errors**2)), errors
+
+    def _temporal(self, judged: Judged) -> Float[Array, "B T"]:
+        """δ, with the values of the states that were reached."""
+        reached = jnp.pad(judged.value[:, 1:], ((0, 0), (0, 1)))
+        return judged.charge + self.discount * reached - judged.value
+
+    def _targets(self, judged: Judged) -> Float[Array, "B T"]:
+        """What the critic should have said."""
+
+        def back(later: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            charge, following = step
+            target = charge + self.discount * ((1.0 - self.trace) * following + self.trace * later)
+            return target, target
+
+        steps = judged.charge.T, judged.following.T
+        last = jnp.zeros_like(judged.charge[:, 0])
+        return jax.lax.scan(back, last, steps, reverse=True)[1].T
+
+    def _optimiser(self, rate: float) -> optax.GradientTransformation:
+        """Clipped Adam with cosine decay; a step that is not a number is left out."""
+        schedule = optax.cosine_decay_schedule(rate, self.updates, 0.02)
+        steps = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(schedule))
+        return optax.apply_if_finite(steps, max_consecutive_errors=self.updates)
+
+    def _step(
+        self, rate: float, part: Part, slopes: Part, state: optax.OptState
+    ) -> tuple[Part, optax.OptState]:
+        trained = eqx.filter(part, eqx.is_inexact_array)
+        with jax.numpy_dtype_promotion("standard"):  # optax takes powers of floats with integer exponents
+            steps, state = self._optimiser(rate).update(slopes, state, trained)  # pyright: ignore[reportArgumentType]
+        return eqx.apply_updates(part, steps), state
+
+
+def _above_others(values: Float[Array, "B T"]) -> Float[Array, "B T"]:
+    """Less the mean over the other episodes at the same step: they share no coin, so nothing is biased."""
+    count = values.shape[0]
+    return (values - jnp.mean(values, axis=0, keepdims=True)) * (count / max(count - 1, 1))
