@@ -12,7 +12,7 @@ PACKAGE = ROOT / "veil"
 LAYERS = (
     *("types", "linalg", "laws", "kernel", "systems", "components", "resampling", "beliefs", "distortion"),
     *("leakage", "policies", "session", "rollout", "attacks", "auditing", "problem", "learners"),
-    *("registration", "environment", "frontier", "reproduce", "demos", "cli", "__main__"),
+    *("registration", "environment", "sharing", "frontier", "reproduce", "demos", "cli", "__main__"),
 )
 FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST_FILE, LONGEST_BODY, FEWEST_TESTS = 250, 40, 180

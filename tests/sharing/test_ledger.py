@@ -1,0 +1,167 @@
+"""The ledger: durable, verified, repaired where a crash cut it, refused where somebody edited it."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+
+import pytest
+
+from veil.sharing import Ledger, LedgerError
+
+ABOUT = {"system": "gain", "seed": 3, "budget": 0.1}
+
+
+def entry(step):
+    return {
+        "step": step,
+        "shared": {"level": 0.1 * step + 1e-17},
+        "charge": 1.0 / (step + 3),
+        "decision": "intended",
+    }
+
+
+def written(path, count):
+    with Ledger(path, ABOUT) as ledger:
+        for step in range(1, count + 1):
+            ledger.append(entry(step))
+    return path.read_bytes()
+
+
+def test_entries_come_back_bit_for_bit_and_the_chain_is_that_of_sha256(tmp_path):
+    path = tmp_path / "deep" / "ledger.jsonl"
+    content = written(path, 5)
+    with Ledger(path, ABOUT) as ledger:
+        assert [*ledger] == [
+            {**entry(step), "chain": one["chain"]} for step, one in zip(range(1, 6), ledger, strict=True)
+        ]
+        assert ledger[4]["shared"] == entry(4)["shared"] and len(ledger) == 5
+        assert 5 in ledger and 6 not in ledger and ledger.note == ""
+        with pytest.raises(KeyError):
+            ledger[6]
+    before = "0" * 64
+    for line in content.splitlines():
+        digest = json.loads(line)["chain"]
+        body = line.decode().replace(f',"chain":"{digest}"', "")
+        assert hashlib.sha256((before + body).encode()).hexdigest() == digest
+        before = digest
+
+
+def test_going_on_gives_the_same_bytes_as_never_having_stopped(tmp_path):
+    whole = written(tmp_path / "whole", 6)
+    written(tmp_path / "parts", 3)
+    with Ledger(tmp_path / "parts", ABOUT) as ledger:
+        for step in range(4, 7):
+            ledger.append(entry(step))
+    assert (tmp_path / "parts").read_bytes() == whole
+
+
+def test_a_last_line_cut_anywhere_is_removed_with_a_note_and_written_again(tmp_path):
+    path, whole = tmp_path / "ledger", written(tmp_path / "ledger", 3)
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for cut in (last + 1, (last + len(whole)) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with Ledger(path, ABOUT) as ledger:
+            assert (
+                "Line 4" in ledger.note
+                and "cut short" in ledger.note
+                and len(ledger) == 2
+                and 3 not in ledger
+            )
+            ledger.append(entry(3))
+        assert path.read_bytes() == whole
+
+
+def test_a_first_line_that_was_cut_is_begun_again(tmp_path):
+    path, whole = tmp_path / "ledger", written(tmp_path / "ledger", 0)
+    path.write_bytes(whole[:7])
+    with Ledger(path, ABOUT) as ledger:
+        assert "Line 1" in ledger.note and len(ledger) == 0
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda lines: [*lines[:2], lines[2].replace(b"intended", b"withheld"), *lines[3:]],
+        lambda lines: [*lines[:2], *lines[3:]],  # one taken out
+        lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],  # two exchanged
+        lambda lines: [
+            *lines[:2],
+            lines[2].replace(b'"charge":0.2', b'"charge":0.20'),
+            *lines[3:],
+        ],  # equal number
+        lambda lines: [*lines[:2], b"{}\n", *lines[2:]],
+        lambda lines: [*lines[:2], b"\xff\xfe\n", *lines[2:]],
+    ],
+)
+def test_an_edit_is_found_at_its_line(tmp_path, harm):
+    path, whole = tmp_path / "ledger", written(tmp_path / "ledger", 5)
+    path.write_bytes(b"".join(harm(whole.splitlines(keepends=True))))
+    with pytest.raises(LedgerError, match="broken at line 3"):
+        Ledger(path, ABOUT)
+
+
+def test_another_stream_and_a_second_release_of_a_step_are_refused(tmp_path):
+    path = tmp_path / "ledger"
+    whole = written(path, 2)
+    with pytest.raises(LedgerError, match="another stream"):
+        Ledger(path, {**ABOUT, "budget": 0.2})
+    with Ledger(path, ABOUT) as ledger:
+        with pytest.raises(LedgerError, match="leak twice"):
+            ledger.append(entry(2))
+        for bad in ({}, {"step": "3"}, {"step": True}):
+            with pytest.raises(LedgerError, match="whole number"):
+                ledger.append(bad)
+        with pytest.raises(ValueError, match="JSON"):
+            ledger.append({"step": 3, "charge": float("nan")})
+    assert path.read_bytes() == whole
+
+
+def opened(path, answer):
+    try:
+        Ledger(path, ABOUT).close()
+        answer.put("opened")
+    except LedgerError as error:
+        answer.put(str(error))
+
+
+def test_a_second_process_is_refused_while_the_first_one_lives(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    answer, path = context.Queue(), tmp_path / "ledger"
+    with Ledger(path, ABOUT):
+        other = context.Process(target=opened, args=(path, answer))
+        other.start()
+        assert "in use by another process" in answer.get(timeout=60)
+        other.join()
+    Ledger(path, ABOUT).close()
+
+
+def test_a_line_is_on_the_disk_before_append_returns(tmp_path, monkeypatch):
+    """Written, then synced, then the offsets move: what another reader of the file finds."""
+    path, calls = tmp_path / "ledger", []
+    synced = os.fdatasync
+
+    def sync(file):
+        calls.append(path.read_bytes().count(b"\n"))
+        synced(file)
+
+    with Ledger(path, ABOUT) as ledger:
+        monkeypatch.setattr(os, "fdatasync", sync)
+        ledger.append(entry(1))
+        assert calls == [2] and 1 in ledger
+
+
+def test_a_full_disk_leaves_no_half_line_and_the_chain_as_it_was(tmp_path, monkeypatch):
+    path, write = tmp_path / "ledger", os.write
+    with Ledger(path, ABOUT) as ledger:
+        ledger.append(entry(1))
+        before = path.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", lambda file, line: write(file, line[:9]))
+            with pytest.raises(OSError, match="only 9 of"):
+                ledger.append(entry(2))
+        assert path.read_bytes() == before and 2 not in ledger
+        ledger.append(entry(2))
+    with Ledger(path, ABOUT) as again:
+        assert len(again) == 2
