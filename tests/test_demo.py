@@ -148,6 +148,7 @@ def test_a_cell_under_a_correlated_law_has_its_exact_mass(float64):
     assert np.all(np.abs(states - shared[None]) <= np.array([0.25, 0.5]) + 1e-9)
 
 
+@pytest.mark.study
 def test_cells_and_bootstrap_agree_on_quantised_sharing(float64):
     system = Gain()
     way = Way("grid", "grid", Quantised(system, jnp.asarray([0.5])), Swarm(scheme=Scheme(proposal=Cells())))

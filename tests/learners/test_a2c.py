@@ -196,6 +196,7 @@ WATCHER = A2c(
 watch = eqx.filter_jit(WATCHER.update)
 
 
+@pytest.mark.study
 def test_the_critic_comes_to_the_exact_cost_to_go_of_a_policy_that_stays():
     (made, policy), discount = chain(), 0.9
     progress, _ = begun(WATCHER, made, policy, 0)

@@ -114,34 +114,33 @@ def test_the_critic_is_told_offset_and_factor_in_units(float64):
         described(Point(law.mean), jnp.asarray([0.4]), policy.scaling)
 
 
-@pytest.mark.parametrize("direct", [True, False])
-def test_the_critic_is_taught_what_was_charged_and_what_follows(direct, float64):
+def test_the_critic_is_taught_what_was_charged_and_what_follows(float64):
     """Each target by hand, from the networks one step at a time; nothing follows the last step."""
     system = Gain()
     made = problem(system, 3, Objective(privacy_weight=5.0, distortion_price=0.3))
     policy: Any = designed(Design(start="plain", width=4), system, 3, key=jr.key(0))
-    learner = Ddpg(4, 10, direct=direct, width=4, capacity=4)
+    learner = Ddpg(4, 10, width=4, capacity=4)
     memory: Any = learner.begin((made,), policy, key=jr.key(1)).memory
     steps = eqx.filter_jit(learner.play)(made, policy, FIRST, key=jr.key(2))
-    replay = memory.replay.add(steps)
-    now, after = replay.draw(12, key=jr.key(5))
-    charges = Charges(made, policy, jnp.asarray(0.4), 0.9, direct)
+    now, after = memory.replay.add(steps).draw(12, key=jr.key(5))
     slow = memory.slow_network, memory.slow_critic
-    found = np.asarray(eqx.filter_jit(charges.target)(slow, now, after, key=jr.key(6)))
-    given = eqx.filter_jit(charges.present)(policy.network, after, key=jr.key(6))
-    present, action = (np.asarray(part) for part in given)
     features = eqx.filter_jit(lambda one: jax.vmap(policy.features)(one.belief))(after)
     critic = eqx.filter_jit(lambda *given: slow[1](*given))
-    assert np.all(present > 0.0) if direct else np.all(present == 0.0)
-    for i in range(12):
-        then, outcome = (jax.tree.map(lambda leaf, i=i: leaf[i], part) for part in (after, now.outcome))
-        value = float(critic(features[i], then.sight, jnp.asarray(action[i]), policy.scaling))
-        charged = float(outcome.cost)
-        if not direct:
-            charged += 5.0 * float(outcome.leakage) + 0.4 * float(outcome.distortion)
-        last = int(now.sight.time[i]) == 3
-        assert float(now.last[i]) == last
-        assert found[i] == pytest.approx(charged / 5.0 + (0.0 if last else 0.9 * (present[i] + value)))
+    last = np.asarray(now.sight.time) == 3
+    assert np.array_equal(np.asarray(now.last), last) and 0 < last.sum() < 12
+    for direct in (True, False):
+        charges = Charges(made, policy, jnp.asarray(0.4), 0.9, direct)
+        found = np.asarray(eqx.filter_jit(charges.target)(slow, now, after, key=jr.key(6)))
+        present, action = eqx.filter_jit(charges.present)(policy.network, after, key=jr.key(6))
+        assert bool(jnp.all(present > 0.0)) if direct else bool(jnp.all(present == 0.0))
+        for i in range(12):
+            then, outcome = (jax.tree.map(lambda leaf, i=i: leaf[i], part) for part in (after, now.outcome))
+            value = float(critic(features[i], then.sight, action[i], policy.scaling))
+            charged = float(outcome.cost)
+            if not direct:
+                charged += 5.0 * float(outcome.leakage) + 0.4 * float(outcome.distortion)
+            follows = 0.0 if last[i] else 0.9 * (float(present[i]) + value)
+            assert found[i] == pytest.approx(charged / 5.0 + follows)
 
 
 def test_the_future_is_read_at_what_the_slow_actor_would_do(float64):

@@ -67,7 +67,7 @@ def masses_before(public, mean):
     return np.exp(np.asarray(public.features[step, :3]))
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.study)])
 def test_every_secret_is_sent_to_the_same_law_by_the_cheapest_map(float64, size):
     """Outputs that mix the states, slanting metric Ω: A Σ Aᵀ is one matrix, and Ω A is symmetric."""
     system = rig(size)
