@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from veil.attacks.kalman import KalmanBank
+from tests.exact_rung import exact_ladder
 from veil.auditing import two_sides
-from veil.auditing.rungs import Rung, _exact_sides
 from veil.cli import frontier as command
 from veil.cli import main
 from veil.frontier import engine, families, options
@@ -19,29 +18,6 @@ from veil.learners import Learner, Progress, looks
 SMALL = ("gain", "--steps", "4", "--episodes", "6", "--updates", "2", "--weights", "2", "40")
 KINDS = ("--kinds", "noise", "displacement", "transport")
 NAMES = ("noise-1", "noise-8", "displacement-0.5", "displacement-1", "transport-40", "transport-2")
-
-
-class Exact(Rung):
-    """Both sides are one. Compiles faster than particles, and is the truth for a gain."""
-
-    bank: KalmanBank
-
-    @property
-    def name(self):
-        return "exact"
-
-    @property
-    def particles(self):
-        return 0
-
-    def sides(self, record, length, *, play_key, key, apart):
-        del length, play_key
-        exact = self.bank(record.public, key=key).log_likelihood
-        return _exact_sides(exact, exact[record.index], record, apart)
-
-
-def exact_ladder(system, policy):
-    return (Exact(KalmanBank(system, policy)),)
 
 
 class Nudge(Learner):

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from veil.attacks.kalman import KalmanBank
+from tests.exact_rung import exact_ladder
+from veil.auditing import two_sides
 from veil.auditing.episodes import single
 from veil.auditing.result import Leakage
-from veil.auditing.rungs import Rung, _exact_sides, ladder
+from veil.auditing.rungs import ladder
 from veil.auditing.statistics import Mean
 from veil.beliefs.prior import PriorBelief
 from veil.cli import main
@@ -33,27 +34,8 @@ SMALL = Extent(2, 2, 8, 2, 2, particles=16, share=0.01)
 LOOK = Look(Leakage(Mean(0.0, 0.1), Mean(0.1, 0.1), 1.386), Mean(2.0, 0.1), Mean(0.3, 0.1), 4.0, 0.05, 9.0)
 
 
-class Exact(Rung):
-    """A Kalman bank for both sides: compiles faster than particles."""
-
-    bank: KalmanBank
-
-    @property
-    def name(self):
-        return "exact"
-
-    @property
-    def particles(self):
-        return 0
-
-    def sides(self, record, length, *, play_key, key, apart):
-        del length, play_key
-        found = self.bank(record.public, key=key).log_likelihood
-        return _exact_sides(found, found[record.index], record, apart)
-
-
-def exact_ladder(system, policy):
-    return ladder(system, policy) if isinstance(policy, Truth) else (Exact(KalmanBank(system, policy)),)
+def ladders(system, policy):
+    return ladder(system, policy) if isinstance(policy, Truth) else exact_ladder(system, policy)
 
 
 class Noisy(LearnedPolicy):
@@ -117,7 +99,7 @@ def quick():
     calls = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "prepare", lambda: None)
-        patch.setattr(stages, "ladder", exact_ladder)
+        patch.setattr(two_sides, "ladder", ladders)
         patch.setattr(runs, "fit", at_rest(calls))
         patch.setattr(runs, "load_policy", loaded)
         patch.setattr(command, "FAST", SMALL)

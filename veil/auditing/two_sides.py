@@ -18,9 +18,14 @@ BLOCK = 256  # episodes between two looks at the stopping rule
 MOMENTS = 5  # times along the run at which both sides are measured
 
 
-def choose(context: Context) -> Rung | None:
-    """The first rung that is narrow enough on pilot episodes, else the narrowest; None if none applies."""
-    rungs = ladder(context.system, context.policy)
+def choose(context: Context, most: int | None = None) -> Rung | None:
+    """The first rung that is narrow enough on pilot episodes, else the narrowest; None if none applies.
+
+    Args:
+        context: of the audit.
+        most: how many rungs to try; those above take several times as long.
+    """
+    rungs = ladder(context.system, context.policy)[:most]
     if len(rungs) < 2:
         return rungs[0] if rungs else None
     numbers = np.arange(PILOT, PILOT + PILOTS)

@@ -5,21 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from veil.auditing.context import Context
-from veil.auditing.episodes import chosen, in_batches
-from veil.auditing.forecast import calibration, vulnerability
-from veil.auditing.gate import Measured, judge
-from veil.auditing.measure import Scored, failed_share, refused
-from veil.auditing.reading import use_batch
-from veil.auditing.result import Leakage, Verdict
-from veil.auditing.rungs import Rung
-from veil.auditing.sandwich import Sides
+from veil.auditing.measure import refused
+from veil.auditing.result import Leakage
 from veil.auditing.statistics import Mean
 from veil.auditing.two_sides import choose, measure
-from veil.auditing.utility import Use, table
+from veil.auditing.unattacked import judged, used
+from veil.auditing.utility import table
 from veil.auditing.worlds import faithful
 from veil.frontier.options import KINDS, Goal, Kind
 from veil.policies import Truth
-from veil.rollout import Record
 
 TRUSTED = ("certifiable", "certified_leak")
 
@@ -108,9 +102,9 @@ def measured(goal: Goal, context: Context, truth: dict[str, np.ndarray]) -> Poin
     records = context.play(context.policy, faithful(context.system), rows, "playing")
     rung = choose(context)
     sides, scored = measure(context, rung, records)
-    verdict = _judged(context, rung, sides, scored)
+    verdict = judged(context, rung, sides, scored)
     index = np.asarray(records.index)
-    quantities = table(context.system, _use(context, records), truth, None, index)
+    quantities = table(context.system, vars(used(context, records)), truth, None, index)
     by_name = {row.name: row for row in quantities}
     cost = by_name["cost"]
     assert cost.change is not None  # true data were given
@@ -132,33 +126,11 @@ def measured(goal: Goal, context: Context, truth: dict[str, np.ndarray]) -> Poin
 def true_use(context: Context) -> dict[str, np.ndarray]:
     """Cost and the like of sharing true data, on the episodes that points are measured on."""
     world = faithful(context.system)
-    return _use(context, context.play(Truth(context.system), world, episodes(context), "playing true data"))
+    records = context.play(Truth(context.system), world, episodes(context), "playing true data")
+    return vars(used(context, records))
 
 
 def episodes(context: Context) -> np.ndarray:
     """Numbers of the episodes: equally many per secret, at least two."""
     count = len(context.log_prior)
     return np.arange(count * max(2, -(-context.options.episodes // count)))
-
-
-def _judged(context: Context, rung: Rung | None, sides: Sides | None, scored: Scored) -> Verdict:
-    """The gate, without attackers and without a replay."""
-    found = Measured(
-        leakage=scored.leakage,
-        bad=0.0 if rung is None else float(scored.bad.mean()),
-        calibration=calibration(scored.forecast),
-        vulnerability=vulnerability(scored.forecast),
-        ranks=None if sides is None or rung is None or rung.particles == 0 else np.asarray(sides.rank),
-        attacks=(),
-        mismatch=0,
-        failed=0.0 if sides is None else failed_share(sides),
-        applicable=rung is not None,
-    )
-    return judge(found, float(np.exp(context.log_prior).max()))
-
-
-def _use(context: Context, records: Record) -> dict[str, np.ndarray]:
-    def run(part: np.ndarray) -> Use:
-        return use_batch(context.system, chosen(records, part))
-
-    return vars(in_batches("measuring use", run, np.arange(len(records.index)), context.progress))

@@ -4,16 +4,10 @@ import numpy as np
 
 from veil.auditing.attackers import array
 from veil.auditing.context import Context
-from veil.auditing.episodes import PILOT, chosen, in_batches
-from veil.auditing.forecast import calibration, vulnerability
-from veil.auditing.gate import Measured, judge, width_limit
-from veil.auditing.measure import Scored, failed_share, score
-from veil.auditing.reading import use_batch
-from veil.auditing.result import Verdict
-from veil.auditing.rungs import Rung, ladder
-from veil.auditing.sandwich import Sides
-from veil.auditing.two_sides import PILOTS, measure
-from veil.auditing.utility import TRAFFIC, Use
+from veil.auditing.episodes import chosen, in_batches
+from veil.auditing.two_sides import choose, measure
+from veil.auditing.unattacked import judged, used
+from veil.auditing.utility import TRAFFIC
 from veil.auditing.worlds import faithful
 from veil.policies import PrivatePolicy
 from veil.reproduce.charges import Charges, charge_batch
@@ -22,6 +16,9 @@ from veil.rollout import Record
 from veil.systems import Platoon
 
 Arrays = dict[str, np.ndarray]
+RUNGS = (
+    2  # ways to bound a leakage that are tried; what comes after takes far longer, and is for `veil audit`
+)
 _MOTION = [name for name, _ in TRAFFIC]
 
 
@@ -44,20 +41,11 @@ def driven(context: Context, count: int) -> Arrays:
     }
 
 
-def used(context: Context, records: Record) -> Use:
-    """What these episodes cost and gave, as the audit says it."""
-
-    def run(part: np.ndarray) -> Use:
-        return use_batch(context.system, chosen(records, part))
-
-    return in_batches("measuring use", run, np.arange(len(records.index)), context.progress)
-
-
 def audited(context: Context, records: Record) -> Arrays:
     """Both sides of the leakage, and whether the gate believes them."""
-    rung = way(context)
+    rung = choose(context, RUNGS)
     sides, scored = measure(context, rung, records)
-    verdict, leakage = _judged(context, rung, sides, scored), scored.leakage
+    verdict, leakage = judged(context, rung, sides, scored), scored.leakage
     return {
         "index": np.asarray(records.index),
         "distortion": np.asarray(used(context, records).distortion),
@@ -69,38 +57,6 @@ def audited(context: Context, records: Record) -> Arrays:
         "method": np.array("none applies" if rung is None else rung.name),
         "particles": np.array(0 if rung is None else rung.particles),
     }
-
-
-def way(context: Context) -> Rung | None:
-    """The first rung of the ladder, or the second where pilot episodes find the first too wide.
-
-    What comes after the second takes several times as long and is left to `veil audit`.
-    """
-    rungs = ladder(context.system, context.policy)
-    if len(rungs) < 2:
-        return rungs[0] if rungs else None
-    numbers = np.arange(PILOT, PILOT + PILOTS)
-    records = context.play(context.policy, faithful(context.system), numbers, "playing pilots")
-    sides = context.sides(rungs[0], records, numbers, context.options.steps, "pilots")
-    scored = score(sides, np.asarray(records.index), context.log_prior)
-    width = float(np.nan_to_num(scored.leakage.width, nan=np.inf) + scored.bad.mean())
-    return rungs[0] if width < 0.5 * width_limit(scored.entropy) else rungs[1]
-
-
-def _judged(context: Context, rung: Rung | None, sides: Sides | None, scored: Scored) -> Verdict:
-    """The gate, without attackers and without a replay."""
-    found = Measured(
-        leakage=scored.leakage,
-        bad=0.0 if rung is None else float(scored.bad.mean()),
-        calibration=calibration(scored.forecast),
-        vulnerability=vulnerability(scored.forecast),
-        ranks=None if sides is None or rung is None or rung.particles == 0 else np.asarray(sides.rank),
-        attacks=(),
-        mismatch=0,
-        failed=0.0 if sides is None else failed_share(sides),
-        applicable=rung is not None,
-    )
-    return judge(found, float(np.exp(context.log_prior).max()))
 
 
 def read(context: Context, records: Record, particles: int) -> Arrays:
