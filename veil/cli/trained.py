@@ -30,11 +30,12 @@ def command(settings: "Settings", folder: Path) -> str:
 
     usual = PRESETS[settings.training.learner]
     words = ["veil", "train", settings.system]
-    given: dict[str, object] = {"steps": settings.steps, "leakage": settings.leakage}
-    defaults: dict[str, object] = {"steps": 50, "leakage": usual.leakage}
-    parts = (settings.training, usual.training), (settings.design, usual.design)
-    for part, default in (*parts, (settings.objective, Weights())):
+    given, defaults = dict[str, object](), dict[str, object]()
+    parts = (settings.design, usual.design), (settings.training, usual.training)
+    for part, default in ((settings.objective, Weights()), *parts):
         given, defaults = given | vars(part), defaults | vars(default)
+    given |= {"steps": settings.steps, "leakage": settings.leakage}
+    defaults |= {"steps": 50, "leakage": usual.leakage}
     if settings.training.learner != "pathwise":
         words += ["--learner", settings.training.learner]
     for name, value in given.items():
