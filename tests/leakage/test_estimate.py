@@ -88,7 +88,8 @@ def test_gradients_of_the_bounds_match_finite_differences():
             assert along == pytest.approx(float(wanted), rel=1e-5, abs=1e-6), name
 
 
-def test_no_gradient_is_nan_when_a_secret_is_empty_or_particles_coincide():
+@pytest.mark.parametrize("by_index", [True, pytest.param(False, marks=pytest.mark.study)])
+def test_no_gradient_is_nan_when_a_secret_is_empty_or_particles_coincide(by_index):
     parameters = problem(6)
     parameters["logits"][:EACH] = -1e6
     parameters["mean"][EACH:] = 0.5
@@ -96,12 +97,12 @@ def test_no_gradient_is_nan_when_a_secret_is_empty_or_particles_coincide():
 
     def everything(p):
         components = components_of(p)
-        bounds = [closed_form(components, by_index=by_index) for by_index in (False, True)]
-        return jnp.stack([*bounds, estimate(components, key=jax.random.key(0))])
+        bound = closed_form(components, by_index=by_index)
+        return jnp.stack([bound, estimate(components, key=jax.random.key(0))])
 
     values = jax.jit(everything)(parameters)
     slopes = jax.jit(jax.grad(lambda p: jnp.sum(everything(p))))(parameters)
-    assert np.asarray(values) == pytest.approx(np.zeros(3), abs=1e-9)
+    assert np.asarray(values) == pytest.approx(np.zeros(2), abs=1e-9)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(slopes))
 
 

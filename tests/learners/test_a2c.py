@@ -126,6 +126,7 @@ def test_crediting_against_the_mean_kernel_saves_most_of_the_noise(float64):
     assert taylor < 0.2 * plain
 
 
+@pytest.mark.study
 def test_learning_comes_to_the_best_kernel():
     """Three atoms, one step: the objective is convex in the rows, so scipy finds its least value."""
     made, atoms = split(), np.linspace(-1, 1, 3)
@@ -266,6 +267,7 @@ def test_what_is_foreseen_is_what_the_owners_step_brings(float64):
     )
 
 
+@pytest.mark.study
 def test_progress_is_all_in_its_arrays():
     """What is saved, put into the skeleton of another beginning, goes on with the same bits."""
     made, policy = chain()

@@ -19,8 +19,8 @@ class Extent:
     """
 
     steps: int = 50
-    table_episodes: int = 128
-    audit_episodes: int = 512
+    table_episodes: int = 100
+    audit_episodes: int = 384
     read_episodes: int = 32
     bound_episodes: int = 16
     particles: int = 1296
