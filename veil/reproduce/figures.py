@@ -117,8 +117,8 @@ def learning(courses: dict[str, Lines], path: Path) -> Path:
         panel.grid(alpha=0.25)
     handles, labels = left.get_legend_handles_labels()
     handles += [
-        Line2D([], [], color=INK, marker="v", linewidth=1.8),
-        Line2D([], [], color=INK, marker="o", fillstyle="none", linestyle=":", linewidth=1.0),
+        Line2D([], [], color="0.6", marker="v", linewidth=1.8),
+        Line2D([], [], color="0.6", marker="o", fillstyle="none", linestyle=":", linewidth=1.0),
     ]
     labels += ["upper side", f"what counts in training (both at least {SMALLEST:g})"]
     figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=10)
