@@ -170,7 +170,7 @@ def test_targets_follow_slowly_and_an_encoder_comes_apart_from_its_network():
 def test_a_learner_is_saved_whole(tmp_path):
     """Replay, critic, targets and optimisers are arrays that a file holds."""
     made, policy = split("mgf")
-    learner = Ddpg(4, 10, gradients=2, batch=4, width=4, capacity=4)
+    learner = Ddpg(4, 10, direct=False, gradients=2, batch=4, width=4, capacity=4)  # the critic moves all
     progress = learner.begin((made,), policy, key=jr.key(1))
     after, metrics = eqx.filter_jit(learner.update)((made,), progress, key=jr.key(2))
     save_arrays(tmp_path / "file", after)
