@@ -48,7 +48,7 @@ class Noisy(LearnedPolicy):
         del key
         return PriorBelief.start(self.system)
 
-    def features(self, belief):
+    def features(self, belief, external, time):
         return jnp.zeros(0, belief.log_masses.dtype)
 
     def kernel(self, features, external, time):

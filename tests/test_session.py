@@ -27,7 +27,7 @@ class Wary(Policy):
             return ParticleBelief.start(self.system, self.particles, key=key)
         return KalmanBelief.start(self.system)
 
-    def features(self, belief):
+    def features(self, belief, external, time):
         return jnp.exp(belief.log_masses[:1])
 
     def kernel(self, features, external, time):
@@ -79,7 +79,7 @@ def test_one_step_is_decide_draw_absorb_move_react(float64):
     )
     assert np.allclose(after.log_masses, expected.log_masses)
     assert np.allclose(after.moments().mean, expected.moments().mean)
-    there = proceed(system, policy, here, stage.shared, key=jr.key(2))
+    there = proceed(system, policy, here, stage, key=jr.key(2))
     assert there.time == 2 and there.secret is here.secret
 
 
@@ -164,8 +164,11 @@ def test_plain_policies_ignore_what_they_are_shown(make):
     system = Gain()
     policy = make(system)
     kernels = [
-        policy.kernel(policy.features(belief), jnp.full(1, w), jnp.asarray(t, jnp.int32))
-        for belief, w, t in ((PriorBelief.start(system), 0.0, 1), (KalmanBelief.start(system), 3.0, 40))
+        policy.kernel(policy.features(belief, w, t), w, t)
+        for belief, w, t in (
+            (PriorBelief.start(system), jnp.zeros(1), jnp.asarray(1, jnp.int32)),
+            (KalmanBelief.start(system), jnp.full(1, 3.0), jnp.asarray(40, jnp.int32)),
+        )
     ]
     values = [kernel(jnp.ones(1), jnp.full(1, 0.8)).sample(jnp.zeros(1)) for kernel in kernels]
     assert values[0] == values[1]

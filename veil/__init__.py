@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Transport,
         Truth,
     )
+    from veil.sharing import Accountant, BudgetError, Sharer, budgeted
     from veil.systems import (
         ColouredPlatoon,
         Field,
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Accountant",
     "Blind",
+    "BudgetError",
     "ColouredPlatoon",
     "Counterfactual",
     "Field",
@@ -53,12 +56,14 @@ __all__ = [
     "Policy",
     "Prior",
     "Quantised",
+    "Sharer",
     "Subsampled",
     "System",
     "Transport",
     "Truth",
     "__version__",
     "audit",
+    "budgeted",
     "check_system",
     "expected_distance",
     "finite_prior",
@@ -76,6 +81,7 @@ _HOMES = {
         *("Blind", "Counterfactual", "GaussianNoise", "Policy", "Quantised"),
         *("Subsampled", "Transport", "Truth"),
     ),
+    "veil.sharing": ("Accountant", "BudgetError", "Sharer", "budgeted"),
     "veil.systems": (
         *("ColouredPlatoon", "Field", "Gain", "Platoon", "Prior", "System"),
         *("check_system", "finite_prior", "quasi_random_prior"),
@@ -96,6 +102,7 @@ _MODULES = (
     "problem",
     "rollout",
     "session",
+    "sharing",
     "systems",
 )
 

@@ -106,7 +106,7 @@ class Problem(eqx.Module):
         draw_key, world_key, measure_key, judge_key = jr.split(key, 4)
         plant, now = self.world.plant, play.situation
         belief, stage = share(policy, play.belief, now, seed=seed, key=draw_key)
-        following = proceed(plant, policy, now, stage.shared, key=world_key)
+        following = proceed(plant, policy, now, stage, key=world_key)
         judge, leakage = self._judged(policy, play, stage, measure_key, judge_key)
         outcome = Outcome(
             leakage,

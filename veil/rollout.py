@@ -73,7 +73,7 @@ def rollout(
         before, situation = carry
         draw_key, world_key = jr.split(step_key)
         after, stage = share(policy, before, situation, seed=public_seed, key=draw_key)
-        following = proceed(system, policy, situation, stage.shared, key=world_key)
+        following = proceed(system, policy, situation, stage, key=world_key)
         return (after, following), (situation.state, situation.external, stage.shared, stage.features)
 
     start = (first_belief(policy, public_seed), first)
@@ -92,7 +92,7 @@ def replay(policy: Policy, transcript: Transcript) -> Float[Array, "T F"]:
 
     def step(belief: Belief, public: tuple[Array, ...]) -> tuple[Belief, Features]:
         time, external, shared = public
-        features = look(policy, belief)
+        features = look(policy, belief, external, time)
         kernel = policy.kernel(features, external, time)
         belief, _ = take_in(policy, belief, kernel, external, shared, key=public_key(seed, time))
         return belief, features

@@ -8,13 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Integer
+from jaxtyping import Array, Bool, Integer
 
 from veil.beliefs.base import Belief, Health
 from veil.beliefs.prior import PriorBelief
 from veil.kernel import Kernel
 from veil.laws import Law
 from veil.policies.base import Policy, Time
+from veil.policies.gate import Gate
 from veil.policies.private import Memory, PrivatePolicy
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
@@ -38,6 +39,20 @@ class Situation(eqx.Module):
     memory: Memory | None
 
 
+class Live(eqx.Module):
+    """What a stream may impose on a step whose kernel has a gate.
+
+    Attributes:
+        missing: there is no state to share.
+        known: the release is on record already; it is not drawn again.
+        shared: that release.
+    """
+
+    missing: Bool[Array, ""]
+    known: Bool[Array, ""]
+    shared: Shared
+
+
 class Stage(eqx.Module):
     """What one step produced. A charge for it is a function of `belief.components(kernel)`."""
 
@@ -45,6 +60,7 @@ class Stage(eqx.Module):
     features: Features
     kernel: Kernel | None  # None where the owner's memory decides
     shared: Shared
+    withheld: Bool[Array, ""] | None  # whether y_t was kept back; None where that cannot be
     log_choice: Scalar  # log-probability of what was discrete in the draw of y_t; 0 where nothing was
     health: Health | None
 
@@ -61,13 +77,21 @@ def first_belief(policy: Policy | PrivatePolicy, seed: Seed) -> Belief:
     return policy.start(key=public_key(seed, 0))
 
 
-def look(policy: Policy, belief: Belief) -> Features:
+def look(policy: Policy, belief: Belief, external: External, time: Time) -> Features:
     """The features of one step.
 
     Here and in `take_in`, barriers keep the compiler from fusing the public arithmetic with what surrounds
     it, so that the owner's program and a replay do the same operations and agree to the last bit.
     """
-    return jax.lax.optimization_barrier(policy.features(jax.lax.optimization_barrier(belief)))
+    known = jax.lax.optimization_barrier((belief, external, time))
+    return jax.lax.optimization_barrier(policy.features(*known))
+
+
+def first_look(policy: Policy, seed: Seed | int = 0) -> Features:
+    """The features at t = 1."""
+    time = jnp.asarray(1, jnp.int32)
+    start = first_belief(policy, jnp.asarray(seed, jnp.int32))
+    return policy.features(start, policy.system.initial_external(), time)
 
 
 def take_in(
@@ -104,7 +128,13 @@ def begin(
 
 
 def share(
-    policy: Policy | PrivatePolicy, belief: Belief, situation: Situation, *, seed: Seed, key: Key
+    policy: Policy | PrivatePolicy,
+    belief: Belief,
+    situation: Situation,
+    *,
+    seed: Seed,
+    key: Key,
+    live: Live | None = None,
 ) -> tuple[Belief, Stage]:
     """The owner's half: decide the law of y_t, draw from it, let the belief take it in.
 
@@ -114,29 +144,39 @@ def share(
         situation: the true secret and state; only the draw of y_t reads them.
         seed: the public seed of the episode.
         key: private randomness for the draw.
+        live: what a stream imposes, on a policy whose kernels have a gate.
     """
     external = situation.external
     if isinstance(policy, PrivatePolicy):
         assert situation.memory is not None  # given by `begin`
         shared, choice = _draw(policy.law(situation.memory), situation.state, key)
-        return belief, Stage(belief, jnp.zeros(0, shared.dtype), None, shared, choice, None)
-    features = look(policy, belief)
+        return belief, Stage(belief, jnp.zeros(0, shared.dtype), None, shared, None, choice, None)
+    features = look(policy, belief, external, situation.time)
     kernel = policy.kernel(features, external, situation.time)
+    if live is not None:
+        assert isinstance(kernel, Gate)  # streams share by a `Budgeted` policy
+        kernel = kernel.shut_if(live.missing)
     shared, choice = _draw(kernel(situation.believed, seen(policy, situation.state)), situation.state, key)
+    if live is not None:
+        shared = jnp.where(live.known, live.shared, shared)
+    withheld = kernel.withheld if isinstance(kernel, Gate) else None
     step_key = public_key(seed, situation.time)
     after, health = take_in(policy, belief, kernel, external, shared, key=step_key)
-    return after, Stage(belief, features, kernel, shared, choice, health)
+    return after, Stage(belief, features, kernel, shared, withheld, choice, health)
 
 
 def proceed(
-    system: System, policy: Policy | PrivatePolicy, situation: Situation, shared: Shared | None, *, key: Key
+    system: System, policy: Policy | PrivatePolicy, situation: Situation, stage: Stage, *, key: Key
 ) -> Situation:
     """The world's half: x_{t+1} from (x_t, w_t), then w_{t+1} from (w_t, y_t); then the owner remembers."""
     move_key, reply_key = jr.split(key)
     law = system.transition(situation.secret, situation.state, situation.external)
     state = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
     noise = jr.normal(reply_key, (system.reaction_noise_size,), situation.external.dtype)
-    external = system.react(situation.external, shared, noise)
+    external = system.react(situation.external, stage.shared, noise)
+    if stage.withheld is not None:
+        without = system.react(situation.external, None, noise)
+        external = jnp.where(stage.withheld, without, external)
     memory = situation.memory
     if isinstance(policy, PrivatePolicy):
         assert memory is not None  # given by `begin`

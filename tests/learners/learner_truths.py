@@ -5,7 +5,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from scipy import optimize, special
 
@@ -17,6 +16,7 @@ from veil.laws import Gaussian, diagonal_gaussian
 from veil.learners import Look, Pathwise
 from veil.policies import LearnedPolicy
 from veil.problem import Objective, problem
+from veil.session import first_look
 from veil.systems import Field, Prior, System, finite_prior
 
 NODES, HEIGHTS = np.polynomial.hermite_e.hermegauss(121)
@@ -88,7 +88,7 @@ class Dial(LearnedPolicy):
     def start(self, *, key):
         return self.tracker.start(self.system, key=key)
 
-    def features(self, belief):
+    def features(self, belief, external, time):
         return jnp.concatenate([belief.log_masses, belief.moments().mean[:, 0]])
 
     def kernel(self, features, external, time):
@@ -191,9 +191,7 @@ class Truth:
 def affine_parts(policy):
     """Centres, slopes and noises of a policy's kernel at t = 1, by asking it; one output."""
     system = policy.system
-    kernel = policy.kernel(
-        policy.features(policy.start(key=jr.key(0))), system.initial_external(), jnp.asarray(1, jnp.int32)
-    )
+    kernel = policy.kernel(first_look(policy), system.initial_external(), jnp.asarray(1, jnp.int32))
 
     def one(secret):
         start = system.initial(secret).mean

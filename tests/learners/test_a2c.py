@@ -19,7 +19,7 @@ from veil.learners import A2c, Progress
 from veil.learners.foresight import Critic, charged, followed, staged
 from veil.policies import Scaling, Unit, discrete_policy
 from veil.problem import Objective, Problem, problem
-from veil.session import public_key
+from veil.session import first_look, public_key
 from veil.systems import Gain, finite_prior
 
 RHO, PRICE, LIMIT = 3.0, 0.7, 0.5
@@ -62,7 +62,7 @@ def paid(rows, atoms):
 
 def rows_of(policy):
     """Of the first kernel, [2, J]: the row of each secret in the cell where it is."""
-    features = policy.features(policy.start(key=jr.key(0)))
+    features = first_look(policy)
     log_rows = policy.table(features, policy.system.initial_external(), jnp.asarray(1, jnp.int32)).log_rows
     return jnp.exp(jnp.stack([log_rows[0, 0], log_rows[1, -1]]))
 
@@ -225,7 +225,7 @@ def foreseen_and_found(made, policy, critic, seed):
     system, play = policy.system, made.reset(policy, seed, key=jr.key(0))
     play, *_ = made.step(policy, play, seed=seed, key=jr.key(1))  # masses and weights are not even any more
     belief, now, external = play.belief, play.situation, play.situation.external
-    kernel = policy.table(policy.features(belief), external, now.time)
+    kernel = policy.table(policy.features(belief, external, now.time), external, now.time)
     scene = staged(policy, OBJECTIVE, play, kernel, seed=seed, key=jr.key(3))
     weights = jnp.exp(belief.log_masses[:, None] + belief.log_weights)
 
@@ -237,7 +237,7 @@ def foreseen_and_found(made, policy, critic, seed):
         apart = jnp.abs(belief.states[..., 0] - atom[0])
         cost = following.states[..., 0] ** 2 + OBJECTIVE.distortion_price * (apart - LIMIT)
         answer = system.react(external, atom, scene.noise)
-        value = critic(policy.features(following), answer, now.time + 1, policy.scaling)
+        value = critic(policy.features(following, answer, now.time + 1), answer, now.time + 1, policy.scaling)
         return jnp.sum(rows * cost), jnp.sum(rows) * value
 
     paid, values = jax.vmap(after)(policy.atoms)

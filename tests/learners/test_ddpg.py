@@ -20,7 +20,7 @@ from veil.learners.experience import explored
 from veil.learners.exploration import MEMORY, Shifted, wander
 from veil.learners.replay import Replay
 from veil.problem import Objective, Problem, problem
-from veil.session import first_belief
+from veil.session import first_look
 from veil.systems import Gain, finite_prior
 
 SECRETS = [(-1.0, 1.0), (1.0, 1.0)]
@@ -45,7 +45,7 @@ def law_at(policy, features, secret, state):
 
 @eqx.filter_jit
 def first_features(policy):
-    return policy.features(first_belief(policy, FIRST))
+    return first_look(policy, FIRST)
 
 
 def test_the_oldest_episodes_make_room():

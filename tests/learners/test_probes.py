@@ -14,6 +14,7 @@ from scipy.stats import norm
 from tests.learners.learner_truths import Split, Truth, by_rounds, folded, kernel_of, seen
 from veil.learners import Design, Pathwise, Training, designed, loop, train
 from veil.problem import Objective, problem
+from veil.session import first_look
 from veil.systems import finite_prior
 
 ALIKE, UNLIKE = [(-1.0, 1.0), (1.0, 1.0)], [(-1.0, 0.5), (1.0, 1.5)]
@@ -90,9 +91,7 @@ def test_where_leakage_is_dear_the_learner_returns_to_transport(monkeypatch):
 def asked(policy, states):
     """Means and sds of the release at these states, [K, B]."""
     system = policy.system
-    kernel = policy.kernel(
-        policy.features(policy.start(key=jr.key(0))), system.initial_external(), jnp.asarray(1, jnp.int32)
-    )
+    kernel = policy.kernel(first_look(policy), system.initial_external(), jnp.asarray(1, jnp.int32))
     law = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(system.prior.secrets, states[:, None])
     return law.mean[..., 0], law.scale[..., 0, 0]
 

@@ -37,7 +37,7 @@ class Coin(LearnedPolicy):
     def start(self, *, key):
         return self.tracker.start(self.system, key=key)
 
-    def features(self, belief):
+    def features(self, belief, external, time):
         return belief.log_masses
 
     def kernel(self, features, external, time):
@@ -138,7 +138,7 @@ class Pair(LearnedPolicy):
     def start(self, *, key):
         return self.tracker.start(self.system, key=key)
 
-    def features(self, belief):
+    def features(self, belief, external, time):
         return belief.log_masses
 
     def kernel(self, features, external, time):

@@ -12,6 +12,7 @@ from tests.policies.policy_truths import play
 from tests.policies.round_units import finite, gain_units, platoon_units, wild
 from veil.beliefs import ParticleTracker, Scheme
 from veil.policies import grid_atoms, grid_policy
+from veil.session import first_look
 from veil.systems import Gain, Platoon
 
 ATOMS = np.asarray(list(itertools.product(np.linspace(13.0, 17.0, 5), np.linspace(16.0, 24.0, 3))))
@@ -71,7 +72,7 @@ def test_masses_and_gradients_are_numbers_whatever_the_weights_and_wherever_the_
     @eqx.filter_value_and_grad(has_aux=True)
     def value(network, policy, state):
         policy = eqx.tree_at(lambda whole: whole.network, policy, network)
-        features = policy.features(policy.start(key=jr.key(0)))
+        features = first_look(policy)
         kernel = policy.kernel(features, policy.system.initial_external(), jnp.asarray(1, jnp.int32))
         law = kernel(policy.system.prior.secrets[1], state)
         return law.log_choice(jnp.asarray([0.3])) + law.log_prob(policy.atoms[4]), law

@@ -15,6 +15,7 @@ from veil.policies import Limits, neural_policy
 from veil.policies.networks import Summary
 from veil.policies.neural import limited
 from veil.policies.scaling import correlation_factor
+from veil.session import first_look
 from veil.systems import Gain, Platoon
 
 LOW, HIGH, OFFSET, SLOPE = 0.05, 4.0, 4.0, 0.9
@@ -32,7 +33,7 @@ def policy(system, parts=1, encoder: Summary = "moments"):
 @eqx.filter_jit
 def laws(policy, time, states):
     """Means, factors and log-weights at a batch of states for every secret, as arrays [K, B, parts, ...]."""
-    features = policy.features(policy.start(key=jr.key(0)))
+    features = first_look(policy)
     kernel = policy.kernel(features, policy.system.initial_external(), time)
     law = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(policy.system.prior.secrets, states)
     if policy.parts == 1:
@@ -200,7 +201,7 @@ def test_all_of_the_network_is_learned_and_nothing_else(encoder):
     @eqx.filter_value_and_grad
     def value(network, policy, noise):
         policy = eqx.tree_at(lambda whole: whole.network, policy, network)
-        features = policy.features(policy.start(key=jr.key(0)))
+        features = first_look(policy)
         kernel = policy.kernel(features, policy.system.initial_external(), jnp.asarray(1, jnp.int32))
         law = kernel(policy.system.prior.secrets[1], policy.system.equilibrium + 0.3)
         return law.log_prob(jax.lax.stop_gradient(law.sample(noise))) + law.log_choice(noise)

@@ -75,7 +75,7 @@ def test_the_inner_belief_moves_on_while_releases_are_held(float64):
 
     @jax.jit
     def step(belief, plain, time):
-        kernel = policy.kernel(policy.features(belief), jnp.ones(1), time)
+        kernel = policy.kernel(policy.features(belief, jnp.ones(1), time), jnp.ones(1), time)
         parts = belief.components(kernel).parts, plain.components(kernel.inner).parts
         given = (system, kernel.inner, jnp.ones(1))
         seen, unseen = (plain.advance(*given, y, key=jr.key(0))[0] for y in (shared, None))

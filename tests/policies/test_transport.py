@@ -12,6 +12,7 @@ from veil.policies import Transport, zero_leakage_distortion
 from veil.policies.affine import nearest
 from veil.policies.metric import distortion_metric
 from veil.rollout import follow
+from veil.session import first_look
 from veil.systems import Gain, Platoon, finite_prior
 
 GAINS = np.asarray([0.3, 0.6, 0.9])
@@ -77,7 +78,7 @@ def test_every_secret_is_sent_to_the_same_law_by_the_cheapest_map(float64, size)
     @jax.jit
     def later(key):
         def step(belief, time):
-            kernel = policy.kernel(policy.features(belief), jnp.ones(1), time)
+            kernel = policy.kernel(policy.features(belief, jnp.ones(1), time), jnp.ones(1), time)
             after, _ = belief.advance(system, kernel, jnp.ones(1), jnp.full(size, 0.4), key=key)
             return after, (belief, kernel.plan, zero_leakage_distortion(system, belief))
 
@@ -133,7 +134,7 @@ def test_drivers_are_hidden_at_a_small_distortion(float64):
 def test_the_law_of_the_release_has_finite_gradients_from_a_known_start(form):
     system = Platoon(initial_sd=0.0)
     policy = Transport(system, (0.06, 0.1), form=form)
-    features = policy.features(policy.start(key=jr.key(0)))
+    features = first_look(policy)
     assert features.shape == (4 + 4 * 2 + 4 * 4,)
 
     @jax.jit

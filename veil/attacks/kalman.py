@@ -7,10 +7,11 @@ from jaxtyping import Array, Bool, Float
 
 from veil.attacks.base import Attack, Evidence
 from veil.attacks.surrogate import Smoothed
-from veil.beliefs import Belief, KalmanBelief, ObservedBelief
+from veil.beliefs import KalmanBelief, ObservedBelief
 from veil.kernel import Kernel
 from veil.laws import Law
 from veil.policies.base import Policy, Time
+from veil.policies.wrapping import Wrapping
 from veil.rollout import Trail, Transcript, follow
 from veil.systems.base import System
 from veil.types import External, Features, Key, Secret, State
@@ -46,7 +47,7 @@ class Observer(Attack):
         return follow(self.system, self.policy, ObservedBelief.start(self.system), transcript, key=key)
 
 
-class Smooth(Policy):
+class Smooth(Wrapping):
     """A policy whose kernels are replaced by smooth ones, for filters that linearise."""
 
     inner: Policy
@@ -54,25 +55,12 @@ class Smooth(Policy):
     def __init__(self, inner: Policy):
         self.inner = inner
 
-    @property
-    def system(self) -> System:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The inner policy's model."""
-        return self.inner.system
-
-    def start(self, *, key: Key) -> Belief:
-        """The inner policy's belief."""
-        return self.inner.start(key=key)
-
-    def features(self, belief: Belief) -> Features:
-        """The inner policy's features."""
-        return self.inner.features(belief)
-
     def kernel(self, features: Features, external: External, time: Time) -> Kernel:
         """The inner kernel, made Gaussian."""
         return Smoothed(self.inner.kernel(features, external, time))
 
 
-class Translated(Policy):
+class Translated(Wrapping):
     """A policy as seen by an adversary whose model is another one than the owner's.
 
     The adversary's secret k is what the owner takes for `believed[k]`, and the owner sees the leading
@@ -85,16 +73,8 @@ class Translated(Policy):
 
     def __init__(self, inner: Policy, system: System, believed: Float[Array, "K P"]):
         self.inner = inner
-        self.system = system
+        self.system = system  # pyright: ignore[reportIncompatibleMethodOverride]
         self.believed = believed
-
-    def start(self, *, key: Key) -> Belief:
-        """The owner's belief."""
-        return self.inner.start(key=key)
-
-    def features(self, belief: Belief) -> Features:
-        """The owner's features."""
-        return self.inner.features(belief)
 
     def kernel(self, features: Features, external: External, time: Time) -> "TranslatedKernel":
         """The owner's kernel in the terms of the adversary."""

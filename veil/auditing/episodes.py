@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int
 from veil.auditing.worlds import World, play
 from veil.policies import Policy, PrivatePolicy
 from veil.rollout import Record, Transcript, replay
+from veil.session import first_look
 from veil.types import Key
 
 Tree = TypeVar("Tree")
@@ -95,7 +96,7 @@ def looks(policy: Policy | PrivatePolicy) -> bool:
     """Whether a policy has features to replay."""
     if isinstance(policy, PrivatePolicy):
         return False
-    shape = eqx.filter_eval_shape(lambda: policy.features(policy.start(key=jr.key(0))))
+    shape = eqx.filter_eval_shape(lambda: first_look(policy))
     return shape.shape[0] > 0
 
 

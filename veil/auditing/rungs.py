@@ -5,7 +5,6 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Int
 
 from veil.attacks.guides import Local, Twisted, Unguided
@@ -14,8 +13,11 @@ from veil.attacks.smc import Filter
 from veil.auditing.sandwich import APART, Sides, both_sides
 from veil.laws import Gaussian, Held, Law, Mixture, Point
 from veil.policies import GaussianNoise, Policy, PrivatePolicy, Truth
+from veil.policies.budgeted import Budgeted
+from veil.policies.metric import output_noise
 from veil.policies.plain import GridKernel
 from veil.rollout import Record, rollout
+from veil.session import first_look
 from veil.systems.base import System
 from veil.types import Key, Scalar
 
@@ -161,10 +163,9 @@ def release_kind(system: System, policy: Policy) -> tuple[Law, bool]:
     grid = []
 
     def probe() -> Law:
-        belief = policy.start(key=jr.key(0))
         start = system.initial(system.prior.secrets[0]).mean
         time = jnp.asarray(1, jnp.int32)
-        kernel = policy.kernel(policy.features(belief), system.initial_external(), time)
+        kernel = policy.kernel(first_look(policy), system.initial_external(), time)
         grid.append(isinstance(kernel, GridKernel))
         return kernel(policy.system.prior.secrets[0], start[: len(policy.system.state_fields)])
 
@@ -178,11 +179,7 @@ def exact_release(law: Law | None) -> bool:
 
 def believes_data(system: System) -> GaussianNoise:
     """What a reader assumes who takes the releases for the truth, up to a tenth of one step's noise."""
-    law = system.transition(
-        system.prior.secrets[0], system.initial(system.prior.secrets[0]).mean, system.initial_external()
-    )
-    jacobian = jax.jacfwd(system.output)(law.mean)
-    spread = jnp.sqrt(jnp.sum((jacobian @ law.scale) ** 2, axis=1))
+    spread = output_noise(system)
     return GaussianNoise(system, jnp.where(spread > 0, 0.1 * spread, 1e-3))
 
 
@@ -190,7 +187,8 @@ def sees_state(system: System, policy: Policy) -> bool:
     """Whether the releases are the whole state as it is."""
     start = system.initial(system.prior.secrets[0]).mean + 1.25
     whole = len(system.shared_fields) == len(system.state_fields)
-    return isinstance(policy, Truth) and whole and bool(jnp.allclose(system.output(start), start))
+    inner = policy.inner if isinstance(policy, Budgeted) else policy
+    return isinstance(inner, Truth) and whole and bool(jnp.allclose(system.output(start), start))
 
 
 def _gap(found: Array, given: Array) -> Array:

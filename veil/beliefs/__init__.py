@@ -7,7 +7,7 @@ from veil.beliefs.particles import ParticleBelief, Scheme
 from veil.beliefs.pooled import PooledBelief
 from veil.beliefs.prior import PriorBelief
 from veil.beliefs.proposals import Bootstrap, Guided, Proposal
-from veil.beliefs.trackers import KalmanTracker, ParticleTracker, Tracker
+from veil.beliefs.trackers import KalmanTracker, ObservedTracker, ParticleTracker, Tracker
 
 __all__ = [
     "Belief",
@@ -17,6 +17,7 @@ __all__ = [
     "KalmanBelief",
     "KalmanTracker",
     "ObservedBelief",
+    "ObservedTracker",
     "ParticleBelief",
     "ParticleTracker",
     "PooledBelief",

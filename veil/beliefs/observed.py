@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from veil.beliefs.base import Belief, Health, absorb, floored, mixture_components
+from veil.beliefs.base import Belief, Health, absorb, floored, mixture_components, untouched
+from veil.beliefs.kalman import move
 from veil.components import Components
 from veil.kernel import Kernel
-from veil.laws import Gaussian, Point
+from veil.laws import Gaussian, Held, Point
 from veil.laws.gaussian import LOG_TWO_PI
 from veil.systems.base import System
 from veil.types import External, Key, Scalar, Shared, State
@@ -52,16 +53,21 @@ class ObservedBelief(Belief):
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["ObservedBelief", Health]:
-        """Weigh by the density of x_t = y_t, then predict from it. Nothing is random."""
-        del kernel, key
+        """Weigh by the density of x_t = y_t, then predict from it. Nothing is random.
+
+        From a state that was not seen the prediction is linearised: exact for linear systems only.
+        """
+        del key
+        effective = jnp.full_like(self.log_masses, jnp.inf)
         if shared is None:
-            raise ValueError(
-                "ObservedBelief needs every release. Use ParticleBelief where releases may be withheld."
-            )
+            moved = jax.vmap(move, (None, 0, 0, None))(system, self.secrets, self.states, external)
+            return type(self)(self.secrets, self.log_masses, moved), untouched(self.log_masses, effective)
         log_likelihood = floored(jax.vmap(_log_density, (0, None))(self.states, shared))
+        law = kernel(self.secrets[0], self.states.mean[0])
+        if isinstance(law, Held):  # what is not fresh says nothing about the state
+            log_likelihood = jnp.where(law.fresh, log_likelihood, 0.0)
         log_masses, log_evidence, depleted = absorb(self.log_masses, log_likelihood)
         moved = jax.vmap(system.transition, (0, None, None))(self.secrets, shared, external)
-        effective = jnp.full_like(log_masses, jnp.inf)
         health = Health(log_evidence, log_likelihood, effective, depleted)
         return type(self)(self.secrets, log_masses, moved), health
 

@@ -6,6 +6,7 @@ import equinox as eqx
 
 from veil.beliefs.base import Belief
 from veil.beliefs.kalman import KalmanBelief
+from veil.beliefs.observed import ObservedBelief
 from veil.beliefs.particles import ParticleBelief, Scheme
 from veil.beliefs.proposals import Guided
 from veil.systems.base import System
@@ -27,6 +28,15 @@ class KalmanTracker(Tracker):
         """Nothing is random."""
         del key
         return KalmanBelief.start(system)
+
+
+class ObservedTracker(Tracker):
+    """The transition densities, for sharing the state as it is."""
+
+    def start(self, system: System, *, key: Key) -> ObservedBelief:
+        """Nothing is random."""
+        del key
+        return ObservedBelief.start(system)
 
 
 class ParticleTracker(Tracker):

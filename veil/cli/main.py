@@ -9,6 +9,7 @@ from veil.cli.audit import Audit
 from veil.cli.demo import Demo
 from veil.cli.frontier import Frontier
 from veil.cli.reproduce import Reproduce
+from veil.cli.share import Share
 from veil.cli.systems import Systems
 from veil.cli.train import Train
 
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def parse(arguments: list[str]) -> Audit | Demo | Frontier | Reproduce | Systems | Train:
+def parse(arguments: list[str]) -> Audit | Demo | Frontier | Reproduce | Share | Systems | Train:
     """The command that the arguments describe; help and mistakes end the program here."""
     import tyro
 
@@ -39,6 +40,7 @@ def parse(arguments: list[str]) -> Audit | Demo | Frontier | Reproduce | Systems
         | Annotated[Demo, tyro.conf.subcommand("demo")]
         | Annotated[Frontier, tyro.conf.subcommand("frontier")]
         | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+        | Annotated[Share, tyro.conf.subcommand("share")]
         | Annotated[Systems, tyro.conf.subcommand("systems")]
         | Annotated[Train, tyro.conf.subcommand("train", default=Train.usual(arguments))]
     )

@@ -33,13 +33,13 @@ def coupled(components: Components, *, by_index: bool = False) -> Scalar:
 
     def atom(member):
         parts = jax.tree.map(lambda leaf: leaf[member], components.parts)
-        value = _information(log_masses, parts)
+        value = separate_information(log_masses, parts)
         return jnp.where(value < entropy, value, entropy)  # also where it is not a number
 
     return masses @ blocks(atom, members.T, components.secrets**2)
 
 
-def _information(log_masses: Float[Array, " K"], parts: Gaussian) -> Scalar:
+def separate_information(log_masses: Float[Array, " K"], parts: Gaussian) -> Scalar:
     """Upper bound on the information about the label in one mixture of K Gaussians."""
     masses = jnp.exp(log_masses)
     by_moments = match_moments(log_masses, parts).entropy() - masses @ jax.vmap(Gaussian.entropy)(parts)

@@ -174,7 +174,7 @@ class A2c(Learner):
             following = followed(policy, critic, scene, table)
             return charge + self.discount * following, (charge, following)
 
-        features = policy.features(scene.belief)
+        features = policy.features(scene.belief, scene.external, scene.time)
         middle = policy.table(features, scene.external, scene.time)
         mean, drawn = jnp.exp(middle.log_rows), jnp.exp(log_rows)
         (usual, _), slope = jax.value_and_grad(whole, has_aux=True)(mean)
@@ -196,7 +196,8 @@ class A2c(Learner):
         advantages = _above_others(judged.surplus) if self.credit == "taylor" else self._temporal(judged)
 
         def one(step: Judged, advantage: Scalar, target: Scalar) -> tuple[Scalar, Scalar]:
-            scene, features = step.scene, policy.features(step.scene.belief)
+            scene = step.scene
+            features = policy.features(scene.belief, scene.external, scene.time)
             mean = jnp.exp(policy.table(features, scene.external, scene.time).log_rows)
             scores = dirichlet_log_density(step.log_rows, self.concentration * mean)
             actor = advantage * jnp.sum(jnp.where(step.used, scores, 0.0))

@@ -51,7 +51,8 @@ class Charges(eqx.Module):
         system, scaling, objective = policy.system, units_of(policy), self.problem.objective
 
         def one(belief: Belief, sight: Sight, key: Key) -> tuple[Scalar, Vector]:
-            kernel = policy.kernel(policy.features(belief), sight.external, sight.time)
+            features = policy.features(belief, sight.external, sight.time)
+            kernel = policy.kernel(features, sight.external, sight.time)
             law, output = kernel(sight.secret, sight.state), system.output(sight.state)
             action = described(law, output, scaling)
             if not self.direct:

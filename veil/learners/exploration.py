@@ -5,49 +5,36 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float
 
-from veil.beliefs.base import Belief
 from veil.kernel import Kernel
 from veil.laws import Gaussian
 from veil.policies.affine import nearest
 from veil.policies.base import Policy, Time
+from veil.policies.wrapping import Wrapping
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, State
 
 MEMORY = 0.85  # correlation of the perturbations of two steps that follow each other
 
 
-class Shifted(Policy):
+class Shifted(Wrapping):
     """Another policy, with the mean of its release moved, and its noise stretched, by numbers per secret.
 
     Attributes:
-        policy: the other one, with Gaussian releases.
+        inner: the other one, with Gaussian releases.
         shifts: added to the mean, in the unit of the release.
         stretches: natural logarithm of the factor of the noise.
     """
 
-    policy: Policy
+    inner: Policy
     shifts: Float[Array, "K Y"]
     stretches: Float[Array, " K"]
 
-    def __init__(self, policy: Policy, shifts: Float[Array, "K Y"], stretches: Float[Array, " K"]):
-        self.policy, self.shifts, self.stretches = policy, shifts, stretches
-
-    @property
-    def system(self) -> System:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the other policy."""
-        return self.policy.system
-
-    def start(self, *, key: Key) -> Belief:
-        """As the other policy."""
-        return self.policy.start(key=key)
-
-    def features(self, belief: Belief) -> Features:
-        """As the other policy."""
-        return self.policy.features(belief)
+    def __init__(self, inner: Policy, shifts: Float[Array, "K Y"], stretches: Float[Array, " K"]):
+        self.inner, self.shifts, self.stretches = inner, shifts, stretches
 
     def kernel(self, features: Features, external: External, time: Time) -> "ShiftedKernel":
         """The other policy's, perturbed."""
-        kernel = self.policy.kernel(features, external, time)
+        kernel = self.inner.kernel(features, external, time)
         return ShiftedKernel(self.system, kernel, self.shifts, self.stretches)
 
 

@@ -109,7 +109,8 @@ def followed(policy: GridPolicy, critic: Critic, scene: Scene, table: Table) -> 
         log_masses, log_weights = by_secret - likely, joint - by_secret[:, None]
         belief = ParticleBelief(start.secrets, log_masses, scene.after, log_weights, None, start.scheme)
         answer = policy.system.react(scene.external, atom, scene.noise)
-        return critic(policy.features(belief), answer, scene.time + 1, policy.scaling)
+        features = policy.features(belief, answer, scene.time + 1)
+        return critic(features, answer, scene.time + 1, policy.scaling)
 
     values = jax.vmap(value, (2, 1, 0, 0))(joint, by_secret, likely, policy.atoms)
     return jnp.exp(likely) @ values

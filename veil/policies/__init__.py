@@ -2,6 +2,7 @@
 
 from veil.policies.base import PlainPolicy, Policy
 from veil.policies.blind import Blind
+from veil.policies.budgeted import Budgeted
 from veil.policies.counterfactual import Counterfactual
 from veil.policies.dirichlet import discrete_policy
 from veil.policies.encoding import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
@@ -17,6 +18,7 @@ from veil.policies.transport import Transport, zero_leakage_distortion
 
 __all__ = [
     "Blind",
+    "Budgeted",
     "Counterfactual",
     "Encoder",
     "GaussianNoise",

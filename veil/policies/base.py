@@ -31,8 +31,8 @@ class Policy(eqx.Module):
         """The policy's belief before the first release; `key` is public."""
 
     @abc.abstractmethod
-    def features(self, belief: Belief) -> Features:
-        """All that the kernel will know of the belief."""
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
+        """All that the kernel will know of the belief, chosen by w_t and the time where that helps."""
 
     @abc.abstractmethod
     def kernel(self, features: Features, external: External, time: Time) -> Kernel:
@@ -47,6 +47,7 @@ class PlainPolicy(Policy):
         del key
         return PriorBelief.start(self.system)
 
-    def features(self, belief: Belief) -> Features:
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
         """None."""
+        del external, time
         return jnp.zeros(0, belief.log_masses.dtype)

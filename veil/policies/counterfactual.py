@@ -65,6 +65,11 @@ class Counterfactual(PrivatePolicy):
         step = jax.vmap(self.system.transition, (0, 0, None))
         return _transfer(own, after, step(self.system.prior.secrets, memory, external))
 
+    def coast(self, memory: Copies, external: External) -> Copies:
+        """Every copy takes the step without noise."""
+        step = jax.vmap(self.system.transition, (0, 0, None))
+        return step(self.system.prior.secrets, memory, external).mean
+
     def _middle(self, weights: Float[Array, " K"], outputs: Float[Array, "K Y"]) -> Shared:
         if self.centre == "mean":
             return weights @ outputs

@@ -9,19 +9,19 @@ import jax.random as jr
 from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Array, Bool, Float
 
-from veil.beliefs.base import Belief
 from veil.beliefs.particles import Scheme
 from veil.beliefs.trackers import ParticleTracker
-from veil.policies.base import Policy, Time
+from veil.policies.base import Time
 from veil.policies.grid import GridPolicy, TableKernel, grid_atoms, grid_policy
 from veil.policies.scaling import Scaling, Unit
+from veil.policies.wrapping import Wrapping
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar
 
 Rows = Float[Array, "*rows J"]
 
 
-class Exploring(Policy):
+class Exploring(Wrapping):
     """A grid policy whose kernel is drawn anew at every step: Dirichlet rows with the policy's as means.
 
     The coins are public, like those of the belief: whoever reads the releases knows the kernel that acted, so
@@ -34,21 +34,12 @@ class Exploring(Policy):
     """
 
     inner: GridPolicy
-    system: System
     concentration: Scalar
     coins: Key
 
     def __init__(self, inner: GridPolicy, concentration: Scalar, coins: Key):
-        self.inner, self.system = inner, inner.system
+        self.inner = inner  # pyright: ignore[reportIncompatibleVariableOverride]
         self.concentration, self.coins = concentration, coins
-
-    def start(self, *, key: Key) -> Belief:
-        """The policy's."""
-        return self.inner.start(key=key)
-
-    def features(self, belief: Belief) -> Features:
-        """The policy's."""
-        return self.inner.features(belief)
 
     def kernel(self, features: Features, external: External, time: Time) -> TableKernel:
         """Drawn around the policy's."""

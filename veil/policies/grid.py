@@ -59,8 +59,9 @@ class GridPolicy(LearnedPolicy):
         """As the tracker begins."""
         return self.tracker.start(self.system, key=key)
 
-    def features(self, belief: Belief) -> Features:
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
         """As the encoder sums it up."""
+        del external, time
         return self.network.encoder(belief, self.scaling)
 
     def kernel(self, features: Features, external: External, time: Time) -> "AtomsKernel | TableKernel":

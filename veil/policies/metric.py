@@ -29,6 +29,13 @@ def expected_start(system: System) -> State:
     return jnp.exp(system.prior.log_masses) @ means
 
 
+def output_noise(system: System) -> Float[Array, " Y"]:
+    """Standard deviation that one step adds to the output, per axis, at the expected start."""
+    law = system.transition(system.prior.secrets[0], expected_start(system), system.initial_external())
+    jacobian = jax.jacfwd(system.output)(law.mean)
+    return jnp.sqrt(jnp.sum((jacobian @ law.scale) ** 2, axis=1))
+
+
 def geometric_median(
     weights: Float[Array, " K"], points: Float[Array, "K Y"], metric: Float[Array, "Y Y"]
 ) -> Vector:

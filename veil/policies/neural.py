@@ -53,8 +53,9 @@ class NeuralPolicy(LearnedPolicy):
         """As the tracker begins."""
         return self.tracker.start(self.system, key=key)
 
-    def features(self, belief: Belief) -> Features:
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
         """As the encoder sums it up."""
+        del external, time
         return self.network.encoder(belief, self.scaling)
 
     def kernel(self, features: Features, external: External, time: Time) -> "NeuralKernel":

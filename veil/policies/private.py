@@ -34,3 +34,7 @@ class PrivatePolicy(eqx.Module):
         self, memory: Memory, secret: Secret, state: State, external: External, after: State
     ) -> Memory:
         """The memory at t + 1, from the step (x_t, w_t) -> x_{t+1}."""
+
+    @abc.abstractmethod
+    def coast(self, memory: Memory, external: External) -> Memory:
+        """The memory at t + 1 where the step was not seen, from what is public alone."""

@@ -58,9 +58,9 @@ class ResidualPolicy(LearnedPolicy):
         """As the transport begins."""
         return self.base.start(key=key)
 
-    def features(self, belief: Belief) -> Features:
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
         """Those of the transport: log-masses, means and factors of the output given each secret."""
-        return self.base.features(belief)
+        return self.base.features(belief, external, time)
 
     def kernel(self, features: Features, external: External, time: Time) -> AffineKernel:
         """The plan of the transport, corrected."""

@@ -36,8 +36,9 @@ class Steered(Policy):
         """As the tracker begins."""
         return self.tracker.start(self.system, key=key)
 
-    def features(self, belief: Belief) -> Features:
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
         """None: whoever gives the action has looked already."""
+        del external, time
         return jnp.zeros(0, belief.log_masses.dtype)
 
     def kernel(self, features: Features, external: External, time: Time) -> "SteeredKernel":

@@ -103,10 +103,10 @@ class Subsampled(Policy):
         belief = self.inner.start(key=key)
         return Remembering(belief, jnp.zeros(len(self.system.shared_fields), belief.log_masses.dtype))
 
-    def features(self, belief: Belief) -> Features:
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
         """The inner features, then the last release."""
         assert isinstance(belief, Remembering)  # given by `start`
-        return jnp.concatenate([self.inner.features(belief.inner), belief.last])
+        return jnp.concatenate([self.inner.features(belief.inner, external, time), belief.last])
 
     def kernel(self, features: Features, external: External, time: Time) -> HeldKernel:
         """Fresh at every `every`-th step, counted from the first."""

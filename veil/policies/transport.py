@@ -56,8 +56,9 @@ class Transport(Policy):
         """As the tracker begins."""
         return self.tracker.start(self.system, key=key)
 
-    def features(self, belief: Belief) -> Features:
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
         """Log-masses, means and covariance factors of the output given each secret, in one row."""
+        del external, time
         laws = output_laws(self.system, belief)
         return jnp.concatenate([belief.log_masses, laws.mean.reshape(-1), laws.scale.reshape(-1)])
 

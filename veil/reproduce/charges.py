@@ -38,7 +38,7 @@ def charge(policy: Policy, transcript: Transcript) -> Charges:
 
     def step(belief: Belief, public: tuple[Array, ...]) -> tuple[Belief, tuple[Scalar, Scalar]]:
         time, external, shared = public
-        kernel = policy.kernel(look(policy, belief), external, time)
+        kernel = policy.kernel(look(policy, belief, external, time), external, time)
         bound = measure(belief, kernel, key=jr.key(0))  # nothing is drawn
         most = -jnp.sum(jnp.exp(belief.log_masses) * belief.log_masses)
         after, _ = take_in(policy, belief, kernel, external, shared, key=public_key(seed, time))

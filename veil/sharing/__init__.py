@@ -1,6 +1,21 @@
-"""Live sharing: the ledger of what was released, and the budget of what may leak."""
+"""Live sharing: a stream, the ledger of what was released, and the budget of what may leak."""
 
 from veil.sharing.accountant import Accountant, BudgetError
+from veil.sharing.budgeting import budgeted
+from veil.sharing.inputs import Fault
 from veil.sharing.ledger import Entry, Ledger, LedgerError
+from veil.sharing.receipt import Receipt, Release
+from veil.sharing.sharer import Sharer
 
-__all__ = ["Accountant", "BudgetError", "Entry", "Ledger", "LedgerError"]
+__all__ = [
+    "Accountant",
+    "BudgetError",
+    "Entry",
+    "Fault",
+    "Ledger",
+    "LedgerError",
+    "Receipt",
+    "Release",
+    "Sharer",
+    "budgeted",
+]

@@ -59,8 +59,11 @@ class Accountant:
         self.check(charge)
         if self.shared is not None:
             self.shared.spend(charge)
-        added = charge - self._lost  # compensated summation: a million small charges lose nothing
-        total = self._spent + added
+        added, total = charge - self._lost, self.after(charge)
         self._lost = (total - self._spent) - added
         self._spent = total
         return total
+
+    def after(self, charge: float) -> float:
+        """The total that this charge would make; by compensated summation, so that small ones count."""
+        return self._spent + (charge - self._lost)

@@ -147,6 +147,49 @@ class Ledger:
         self.close()
 
 
+class Scratch:
+    """A ledger that is not kept: the same steps, in memory."""
+
+    def __init__(self, about: Mapping[str, Any]):
+        self.about, self.note = dict(about), ""
+        self._entries = dict[int, Entry]()
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Remember an entry."""
+        self._entries[entry[STEP]] = dict(entry)
+
+    def __contains__(self, step: int) -> bool:
+        """Whether this step was decided already."""
+        return step in self._entries
+
+    def __len__(self) -> int:
+        """Entries."""
+        return len(self._entries)
+
+    def __getitem__(self, step: int) -> Entry:
+        """The entry of a step."""
+        return self._entries[step]
+
+    def __iter__(self) -> Iterator[Entry]:
+        """All entries in their order."""
+        yield from self._entries.values()
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def about_of(path: Path) -> Entry | None:
+    """What the first line of a ledger says; None where there is no whole line yet."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline()
+    except FileNotFoundError:
+        return None
+    if not line.endswith(b"\n"):
+        return None
+    return dict(verified(line, _START, 1, path)[0].get("about", {}))
+
+
 def chained(entry: Mapping[str, Any], before: str) -> tuple[str, bytes]:
     """The digest of an entry after another one, and its line."""
     content = json.dumps(

@@ -1,0 +1,173 @@
+"""`veil share`: a live stream between the sensor and the network."""
+
+import math
+import os
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from veil.cli import systems
+from veil.cli.mistakes import Mistake, complain, known
+from veil.cli.policies import RUN, Choice
+
+if TYPE_CHECKING:
+    from veil.policies import Policy, PrivatePolicy
+    from veil.sharing.sharer import Sharer
+
+EXHAUSTED = ("withhold", "blind", "blur")
+LEDGER = "ledger.jsonl"
+STOPPED = 1  # exit code of --strict at a fault
+
+
+@dataclass(frozen=True)
+class Share:
+    """Share a live stream within a budget: JSON lines in on stdin, JSON lines out on stdout.
+
+    In:  {"step": 1, "state": {"speed": 15.1, "spacing": 19.8}, "external": {...}}
+    Out: {"step": 1, "shared": {"speed": 15.0, "spacing": 19.9}}, or null where nothing is shared.
+
+    Every release is in the ledger before it goes out; started again with the same ledger, the stream goes on
+    where it was, and steps that were released are answered with the same bytes. For example:
+    `veil share runs/platoon --secret-file driver.json --budget 0.1 < sensor.jsonl`.
+    Exit code 2: a mistake on the command line; 1: a fault with --strict; 130: stopped by Ctrl-C.
+    """
+
+    run_or_system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder of `veil train`, or a system (platoon, gain, ...) together with --policy"""
+    secret_file: Annotated[Path, tyro.conf.arg(metavar="PATH")]
+    """JSON file with the secret, its index in the prior or its values; mode 0600"""
+    sharing: Choice = field(default_factory=Choice)
+    budget: float = math.inf
+    """Nats that the whole stream may leak; without one they are only counted"""
+    on_exhausted: str = "blind"
+    """What happens to a release that would overspend: withhold, blind or blur"""
+    horizon: int = 50
+    """Steps over which `blur` divides the budget"""
+    charge_particles: int = 0
+    """Particles per secret to charge by; 0 for Kalman filters, or the policy's own belief"""
+    ledger: Annotated[
+        Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/share/ledger.jsonl)")
+    ] = None
+    """File of the ledger"""
+    seed: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: drawn)")] = None
+    """Public seed of a new ledger (no unit)"""
+    strict: bool = False
+    """Stop at the first fault instead of withholding that release"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be shared."""
+        try:
+            self.check()
+        except Mistake as mistake:
+            complain("share", mistake)
+
+    def check(self) -> None:
+        """All that can be checked without building the system."""
+        known("--on-exhausted", self.on_exhausted, EXHAUSTED)
+        if not self.budget >= 0.0:
+            raise Mistake("--budget is a number of nats, 0 or more, e.g. --budget 0.1.")
+        if self.horizon < 1 or self.charge_particles < 0:
+            raise Mistake("--horizon and --charge-particles are counts; give positive numbers.")
+        if self.seed is not None and not 0 <= self.seed < 1 << 31:
+            raise Mistake("--seed must be between 0 and 2147483647.")
+        if self.trained is None:
+            known("system", self.run_or_system, systems.NAMES, " Or give the folder of a `veil train`.")
+        elif self.sharing != Choice():
+            raise Mistake(f"{self.run_or_system} has its own policy; leave out --policy and its flags.")
+        self.sharing.check()
+
+    @property
+    def trained(self) -> Path | None:
+        """The folder of a run, if that is what was given."""
+        folder = Path(self.run_or_system)
+        return folder if (folder / RUN).exists() else None
+
+    @property
+    def file(self) -> Path:
+        """Of the ledger."""
+        folder = self.trained or Path(f"{self.run_or_system}-{self.sharing.policy}")
+        return self.ledger or folder / "share" / LEDGER
+
+    def run(self) -> None:
+        """Share until the input ends."""
+        from veil.sharing.inputs import Fault
+        from veil.sharing.stream import serve
+
+        no_core_dumps()
+        sharer = self.open()
+        tell(f"ready at step {sharer.next_step}; ledger {self.file}")
+        try:
+            faults = serve(sharer, sys.stdin.buffer, sys.stdout.buffer, tell)
+        except Fault as fault:
+            tell(f"{fault} Stopped (--strict). The same command goes on.")
+            sys.exit(STOPPED)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            tell("nobody reads the output any more. The same command goes on.")
+            sys.exit(STOPPED)
+        except KeyboardInterrupt:
+            tell("stopped. The same command goes on.")
+            sys.exit(130)
+        finally:
+            sharer.close()
+        spent, left = sharer.accountant.total(), sharer.accountant.remaining()
+        rest = "" if math.isinf(left) else f", {left:.4g} left"
+        tell(f"{sharer.next_step - 1} steps, {spent:.4g} nats charged{rest}, {faults} faults.")
+
+    def open(self) -> "Sharer":
+        """The sharer; what is wrong with files ends the program here, by name and never by content."""
+        from veil.learners.store import StoreError
+        from veil.sharing.ledger import LedgerError
+        from veil.sharing.private import SecretError, read_secret
+        from veil.sharing.sharer import Sharer
+
+        try:
+            policy = self.build()
+            sharer = Sharer(
+                policy,
+                read_secret(self.secret_file, policy.system),
+                budget=self.budget,
+                exhausted=self.on_exhausted,  # pyright: ignore[reportArgumentType]
+                steps=self.horizon,
+                particles=self.charge_particles,
+                seed=self.seed,
+                ledger=self.file,
+                memory=self.secret_file.with_name(self.secret_file.name + ".memory"),
+                strict=self.strict,
+                progress=replayed,
+            )
+        except (Mistake, StoreError, LedgerError, SecretError, OSError, ValueError) as error:
+            complain("share", error)
+        if sharer.ledger.note:
+            tell(sharer.ledger.note)
+        return sharer
+
+    def build(self) -> "Policy | PrivatePolicy":
+        """The policy with its system."""
+        if self.trained is None:
+            return self.sharing.build(systems.build(self.run_or_system), self.run_or_system)
+        from veil.learners import runs
+
+        name = runs.read(self.trained).settings.system
+        return replace(self.sharing, policy=str(self.trained)).build(systems.build(name), name)
+
+
+def tell(text: str) -> None:
+    """A line for the owner."""
+    print(f"veil share: {text}", file=sys.stderr, flush=True)
+
+
+def replayed(done: int, total: int) -> None:
+    """Progress on long ledgers."""
+    if total > 2000 and done % 2048 == 0:
+        tell(f"replaying the ledger, {done} of {total}")
+
+
+def no_core_dumps() -> None:
+    """A dump of this process would hold the secret."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,0 +1,208 @@
+"""The sharer: between the sensor and the network. A state comes in, a release and its receipt go out."""
+
+import math
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from veil import __version__
+from veil.auditing.episodes import doubled
+from veil.auditing.store import fingerprint
+from veil.policies.base import Policy
+from veil.policies.budgeted import Budgeted, Exhausted
+from veil.policies.private import PrivatePolicy
+from veil.sharing.accountant import Accountant
+from veil.sharing.alarm import Alarm
+from veil.sharing.budgeting import budgeted
+from veil.sharing.engines import BelievingEngine, Engine, RememberingEngine
+from veil.sharing.inputs import Fault, Request, given
+from veil.sharing.ledger import Ledger, LedgerError, Scratch, about_of
+from veil.sharing.private import MemoryFile, checked_secret
+from veil.sharing.receipt import Release, release_of
+
+MOST_MISSING = 1000  # steps that a gap may have
+CLOSE = 1e-9  # replayed charges may differ by this from those on record, relative and absolute
+
+
+class Sharer:
+    """Shares a stream by a policy, within a budget, and keeps the ledger.
+
+    Everything random in a release comes from the operating system; everything public from the seed. A step
+    that is in the ledger is answered from it and never drawn again.
+
+    Args:
+        policy: any; one with private memory is charged nothing.
+        secret: its index in the prior, or its values.
+        budget: nats for the whole stream; infinity only counts.
+        exhausted: what happens to a release that would overspend: "withhold", "blind" or "blur".
+        steps: over which a blurring policy divides its budget.
+        particles: per secret, to charge by particles; 0 leaves the choice to the kind of release.
+        seed: of the public randomness; drawn, or taken from the ledger, if not given.
+        ledger: file of the ledger; without one nothing survives the process.
+        memory: file for the private memory of a policy that has one.
+        shared_budget: an accountant that other streams of the same secret spend from as well.
+        strict: raise `Fault` at unusable input instead of withholding the release.
+        progress: told how many steps of an old ledger were replayed, and of how many.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | PrivatePolicy,
+        secret: object,
+        *,
+        budget: float = math.inf,
+        exhausted: Exhausted = "blind",
+        steps: int = 50,
+        particles: int = 0,
+        seed: int | None = None,
+        ledger: Path | None = None,
+        memory: Path | None = None,
+        shared_budget: Accountant | None = None,
+        strict: bool = False,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ):
+        self.system, self.strict = policy.system, strict
+        self.accountant = Accountant(budget, shared=shared_budget)
+        self._alarm, self.alarm = Alarm(), ""
+        values = checked_secret(secret, policy.system)
+        with jax.enable_x64(True):
+            policy = doubled(policy)
+            if not isinstance(policy, PrivatePolicy):
+                policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
+            self.ledger = _opened(ledger, policy, budget, seed)
+            try:
+                self._engine = _engine(policy, values, self.ledger.about["seed"], memory)
+                self._replay(progress)
+            except BaseException:
+                self.ledger.close()
+                raise
+
+    @property
+    def next_step(self) -> int:
+        """The step that is expected next."""
+        return self._engine.step + 1
+
+    def share(self, state: object, external: object, *, step: int | None = None) -> Release:
+        """Share one step.
+
+        Args:
+            state: x_t, by name or in the order of the system's fields.
+            external: w_t, the same.
+            step: its number; the next one if not given. Steps that were left out are withheld.
+        """
+        number = self.next_step if step is None else step
+        if number in self.ledger:
+            return release_of(self.ledger[number])
+        try:
+            w = given("external", external, self.system.external_fields, limits=True)
+        except Fault as fault:
+            return self.answer(Request(number, None, None, str(fault)))
+        try:
+            x = given("state", state, self.system.state_fields, limits=False)
+        except Fault as fault:
+            return self.answer(Request(number, None, w, str(fault)))
+        return self.answer(Request(number, x, w))
+
+    def skip(self, external: object = None, *, step: int | None = None) -> Release:
+        """A step in which nothing is released; without w_t the last one is taken to hold."""
+        number = self.next_step if step is None else step
+        w = (
+            None
+            if external is None
+            else given("external", external, self.system.external_fields, limits=True)
+        )
+        return self.answer(Request(number, None, w))
+
+    def answer(self, request: Request) -> Release:
+        """The release of a step, from the ledger if it is there; what is missing before it is withheld."""
+        if request.step in self.ledger:
+            return release_of(self.ledger[request.step])
+        if request.step > self._engine.step + 1 + MOST_MISSING:
+            raise Fault(f"step is more than {MOST_MISSING} ahead of the last one.")
+        if request.fault and self.strict:
+            raise Fault(request.fault)
+        while self.next_step < request.step:
+            self._advance(Request(self.next_step, None, None))
+        return self._advance(request)
+
+    def _advance(self, request: Request) -> Release:
+        """Decide, draw, write, and only then go on."""
+        began = time.perf_counter()
+        with jax.enable_x64(True):
+            left = self.accountant.remaining()
+            made = self._engine.make(request.state, request.external, left)
+        self.accountant.check(made.charge)
+        entry = made.entry | {
+            "left": None if math.isinf(left) else left,
+            "total": self.accountant.after(made.charge),
+            "milliseconds": round(1e3 * (time.perf_counter() - began), 3),
+        }
+        if request.state is None:
+            entry |= {"decision": "fault" if request.fault else "gap"}
+        self._engine.prepare(made)
+        self.ledger.append(entry)
+        self._engine.keep(made)
+        self.accountant.spend(made.charge)
+        if self._alarm.watch(made.noise):
+            self.alarm = self._alarm.reason
+        release = release_of(entry)
+        return release._replace(receipt=replace(release.receipt, fault=request.fault))
+
+    def _replay(self, progress: Callable[[int, int], None]) -> None:
+        """Bring belief and spending to where the ledger ends."""
+        total = len(self.ledger)
+        for done, entry in enumerate(self.ledger):
+            made = self._engine.again(entry)
+            if abs(made.charge - entry["charge"]) > CLOSE * (1.0 + entry["charge"]):
+                raise LedgerError(
+                    f"Step {entry['step']} of the ledger was charged otherwise than this policy would be: it "
+                    "was written by another version or on another kind of machine. Begin a new ledger."
+                )
+            self._engine.keep(made)
+            self.accountant.spend(entry["charge"])
+            if done % 256 == 0:
+                progress(done, total)
+        self._engine.resume()
+
+    def close(self) -> None:
+        """Give the ledger free."""
+        self.ledger.close()
+
+    def __enter__(self) -> "Sharer":
+        """The sharer itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def _engine(policy: Budgeted | PrivatePolicy, secret: np.ndarray, seed: int, memory: Path | None) -> Engine:
+    if isinstance(policy, PrivatePolicy):
+        return RememberingEngine(policy, secret, None if memory is None else MemoryFile(memory))
+    return BelievingEngine(policy, secret, seed)
+
+
+def _opened(
+    path: Path | None, policy: Budgeted | PrivatePolicy, budget: float, seed: int | None
+) -> Ledger | Scratch:
+    """The ledger, begun or gone on with; it knows the seed if nobody else does."""
+    old = None if path is None else about_of(path)
+    if seed is None:
+        seed = secrets.randbits(31) if old is None else int(old.get("seed", 0))
+    system = policy.system
+    about = {
+        "veil": __version__,
+        "system": type(system).__name__,
+        "policy": fingerprint(policy),
+        "seed": seed,
+        "budget": None if math.isinf(budget) else budget,
+        "external": [field.name for field in system.external_fields],
+        "shared": [field.name for field in system.shared_fields],
+    }
+    return Scratch(about) if path is None else Ledger(path, about)
