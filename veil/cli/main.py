@@ -8,6 +8,7 @@ from typing import Annotated
 from veil.cli.audit import Audit
 from veil.cli.demo import Demo
 from veil.cli.frontier import Frontier
+from veil.cli.ledger import Ledger
 from veil.cli.reproduce import Reproduce
 from veil.cli.share import Share
 from veil.cli.systems import Systems
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def parse(arguments: list[str]) -> Audit | Demo | Frontier | Reproduce | Share | Systems | Train:
+def parse(arguments: list[str]) -> Audit | Demo | Frontier | Ledger | Reproduce | Share | Systems | Train:
     """The command that the arguments describe; help and mistakes end the program here."""
     import tyro
 
@@ -39,6 +40,7 @@ def parse(arguments: list[str]) -> Audit | Demo | Frontier | Reproduce | Share |
         Annotated[Audit, tyro.conf.subcommand("audit")]
         | Annotated[Demo, tyro.conf.subcommand("demo")]
         | Annotated[Frontier, tyro.conf.subcommand("frontier")]
+        | Annotated[Ledger, tyro.conf.subcommand("ledger")]
         | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
         | Annotated[Share, tyro.conf.subcommand("share")]
         | Annotated[Systems, tyro.conf.subcommand("systems")]

@@ -11,6 +11,7 @@ import tyro
 
 from veil.cli import systems
 from veil.cli.mistakes import Mistake, complain, known
+from veil.cli.mqtt_options import Network
 from veil.cli.policies import RUN, Choice
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Share:
     """Public seed of a new ledger (no unit)"""
     strict: bool = False
     """Stop at the first fault instead of withholding that release"""
+    network: Network = field(default_factory=Network)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be shared."""
@@ -78,6 +80,7 @@ class Share:
         elif self.sharing != Choice():
             raise Mistake(f"{self.run_or_system} has its own policy; leave out --policy and its flags.")
         self.sharing.check()
+        self.network.check()
 
     @property
     def trained(self) -> Path | None:
@@ -94,13 +97,12 @@ class Share:
     def run(self) -> None:
         """Share until the input ends."""
         from veil.sharing.inputs import Fault
-        from veil.sharing.stream import serve
 
         no_core_dumps()
         sharer = self.open()
         tell(f"ready at step {sharer.next_step}; ledger {self.file}")
         try:
-            faults = serve(sharer, sys.stdin.buffer, sys.stdout.buffer, tell)
+            faults = self.network.serve(sharer, tell)
         except Fault as fault:
             tell(f"{fault} Stopped (--strict). The same command goes on.")
             sys.exit(STOPPED)

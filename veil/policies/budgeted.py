@@ -182,7 +182,7 @@ class Budgeted(Policy):
     def _allowance(self, left: Scalar, time: Time) -> Scalar:
         if self.exhausted != "blur":
             return left
-        return left / jnp.maximum(self.steps - time + 1, 1)
+        return left / jnp.maximum(self.steps - time + 1, 1).astype(left.dtype)
 
     def _sd(self, level: Int[Array, ""]) -> Scalar:
         """In units: zero, then doubling."""

@@ -1,6 +1,7 @@
 """A kernel with a gate: open, it is another kernel; shut, what comes out is a value that the public knows."""
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from veil.kernel import Kernel
@@ -35,5 +36,5 @@ class Gate(Kernel):
         return eqx.tree_at(
             lambda gate: (gate.open, gate.withheld, gate.charge),
             self,
-            (self.open & ~missing, self.withheld | missing, self.charge * ~missing),
+            (self.open & ~missing, self.withheld | missing, jnp.where(missing, 0.0, self.charge)),
         )

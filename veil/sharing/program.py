@@ -77,10 +77,9 @@ def believing(policy: Budgeted, secret: Secret):
         after, stage = share(policy, belief, situation, seed=public.seed, key=key, live=live)
         kernel, health = stage.kernel, stage.health
         assert isinstance(kernel, Gate) and health is not None and stage.withheld is not None
-        numbers = (
-            *(kernel.open, stage.withheld, stage.features[-1] * kernel.open, kernel.charge * kernel.open),
-            *(jnp.min(health.effective) / _particles(belief), health.log_evidence),
-        )
+        blur = jnp.where(kernel.open, stage.features[-1], 0.0)
+        effective = jnp.min(health.effective) / _particles(belief)
+        numbers = (kernel.open, stage.withheld, blur, kernel.charge, effective, health.log_evidence)
         row = jnp.concatenate([stage.shared, jnp.stack([jnp.asarray(n, state.dtype) for n in numbers])])
         return after, row, _residual(policy.system, secret, sight)
 

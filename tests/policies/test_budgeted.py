@@ -1,0 +1,175 @@
+"""A budget holds: on every path by construction, and for the true leakage where the belief is exact."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from veil.leakage.stage import Measure
+from veil.policies import GaussianNoise, Quantised, Subsampled, Transport, Truth
+from veil.policies.counterfactual import Counterfactual
+from veil.rollout import rollout
+from veil.sharing.budgeting import budgeted
+from veil.systems import Gain, Platoon, finite_prior
+
+STEPS, EPISODES, BUDGET = 15, 3000, 0.12
+MODES = ("withhold", "blind", "blur")
+
+
+class Scaled(Measure):
+    """The live bound times a number, to see what an understated charge does."""
+
+    factor: float = eqx.field(default=1.0, static=True)
+
+    def __call__(self, belief, kernel, *, key):
+        return self.factor * super().__call__(belief, kernel, key=key)
+
+
+def loop():
+    return Gain(prior=finite_prior([0.2, 0.6, 0.9], [0.5, 0.3, 0.2]))
+
+
+@functools.cache
+def played(kind, exhausted, factor=1.0):
+    """Episodes of a budgeted loop on `gain`: w, y, and charge, gate and blur of every step."""
+    with jax.enable_x64(True):
+        system = loop()
+        inner = GaussianNoise(system, jnp.asarray([0.3])) if kind == "noise" else Truth(system)
+        policy = budgeted(inner, BUDGET, exhausted, steps=STEPS, measure=Scaled("live", factor=factor))
+
+        @jax.jit
+        def run(numbers):
+            return jax.vmap(
+                lambda n: rollout(system, policy, STEPS, public_seed=n, key=jr.fold_in(jr.key(1), n))
+            )(numbers)
+
+        found = run(jnp.arange(EPISODES, dtype=jnp.int32))
+        public = found.public
+        gate = np.asarray(public.features[:, :, -3:])
+        sd = np.asarray(policy.unit)[0] * gate[:, :, 2]
+        return (
+            np.asarray(public.external[:, :, 0]),
+            np.asarray(public.shared[:, :, 0]),
+            (gate[:, :, 0], gate[:, :, 1] > 0.5, sd),
+        )
+
+
+def told(w, y, opened, variance):
+    """KL(posterior ‖ prior) after every episode, by a scalar Kalman filter that sees what passed the gate.
+
+    Its mean over episodes is the leakage, with far less spread than that of log p(y | θ*) / p(y).
+    """
+    system = loop()
+    secrets, masses = np.asarray(system.prior.secrets)[:, 0], np.exp(np.asarray(system.prior.log_masses))
+    log_likelihood = np.zeros((len(y), len(secrets)))
+    mean, spread = np.zeros_like(log_likelihood), np.ones_like(log_likelihood) * float(system.initial_sd) ** 2
+    for t in range(y.shape[1]):
+        now = opened[:, t, None]
+        total = np.where(now, spread + variance[:, t, None], 1.0)
+        error = y[:, t, None] - mean
+        log_likelihood += np.where(now, -0.5 * (error**2 / total + np.log(2 * np.pi * total)), 0.0)
+        gain = np.where(now, spread / total, 0.0)
+        mean, spread = mean + gain * error, spread * (1 - gain)
+        mean = secrets * mean + w[:, t, None]
+        spread = secrets**2 * spread + float(system.sd) ** 2
+    posterior = masses * np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    return np.sum(posterior * np.log(posterior / masses), axis=1)
+
+
+def measured(kind, exhausted, factor=1.0):
+    w, y, (charges, opened, blur) = played(kind, exhausted, factor)
+    own = 0.3**2 if kind == "noise" else 0.0
+    values = told(w, y, opened, own + blur**2)
+    return values.mean(), values.std() / np.sqrt(len(values)), charges.sum(axis=1)
+
+
+CASES = [("noise", mode) for mode in MODES] + [("truth", "withhold"), ("truth", "blind")]
+
+
+@pytest.mark.parametrize(("kind", "exhausted"), CASES)
+def test_what_leaks_is_what_was_charged_and_never_more_than_the_budget(kind, exhausted):
+    """With an exact belief the charges are the leakage of each step, so their sum is that of the run."""
+    leaked, error, spent = measured(kind, exhausted)
+    assert spent.max() <= BUDGET * (1 + 1e-9)
+    assert leaked <= BUDGET + 3 * error
+    assert abs(leaked - spent.mean()) <= 4 * error + 1e-3 * BUDGET
+
+
+@pytest.mark.parametrize("exhausted", MODES)
+def test_a_charge_understated_by_a_third_is_caught(exhausted):
+    """The sum of the charges still keeps the budget; the leakage does not, by many standard errors."""
+    leaked, error, spent = measured("noise", exhausted, 0.7)
+    assert spent.max() <= BUDGET * (1 + 1e-9)
+    assert leaked > BUDGET + 4 * error
+
+
+def test_a_withheld_release_does_not_reach_the_environment(float64):
+    """Without noise in the reply, w' = reply · y where something was shared, and 0 where nothing was."""
+    for exhausted in ("withhold", "blind"):
+        system = Gain(reaction_sd=0.0)
+        policy = budgeted(GaussianNoise(system, jnp.asarray([0.3])), 0.05, exhausted)
+        record = jax.jit(
+            lambda policy=policy, system=system: rollout(
+                system, policy, 12, public_seed=jnp.asarray(0), key=jr.key(2)
+            )
+        )()
+        opened = np.asarray(record.public.features[:, -2]) > 0.5
+        answer, shared = np.asarray(record.public.external[1:, 0]), np.asarray(record.public.shared[:-1, 0])
+        assert 0 < opened.sum() < 12
+        released = opened[:-1] if exhausted == "withhold" else np.ones(11, bool)
+        assert np.allclose(answer, np.where(released, -0.2 * shared, 0.0))
+
+
+def test_a_blind_release_is_the_output_that_the_public_expects(float64):
+    """Without any budget: the mean over secrets of the state given the first release, moved by w alone."""
+    system = Gain()
+    policy = budgeted(GaussianNoise(system, jnp.asarray([0.3])), 0.0, "blind")
+    record = jax.jit(
+        lambda: rollout(system, policy, 6, public_seed=jnp.asarray(0), key=jr.key(3)),
+    )()
+    w, y = np.asarray(record.public.external[:, 0]), np.asarray(record.public.shared[:, 0])
+    secrets, masses = np.asarray(system.prior.secrets)[:, 0], np.exp(np.asarray(system.prior.log_masses))
+    # The first release tells nothing, because the start does not depend on the secret: it is charged zero.
+    assert np.asarray(record.public.features[:, -2])[0] == 1.0
+    gain = 1.0 / (1.0 + 0.3**2)
+    mean, expected = secrets * gain * y[0] + w[0], [y[0]]
+    for t in range(1, 6):
+        expected.append(masses @ mean)
+        mean = secrets * mean + w[t]
+    assert np.allclose(y, expected)
+
+
+def test_transport_is_never_refused_and_noise_is():
+    """On the platoon, where transport leaks nothing under its own belief, at any budget above rounding."""
+    system = Platoon()
+    with jax.enable_x64(True):
+        system = Platoon()
+        for policy, least, most in (
+            (Transport(system, jnp.asarray([0.06, 0.1])), 20, 20),
+            (GaussianNoise(system, jnp.asarray([0.25, 0.43])), 1, 15),
+        ):
+            made = budgeted(policy, 0.05)
+            run = jax.jit(
+                lambda made=made: rollout(system, made, 20, public_seed=jnp.asarray(5), key=jr.key(0))
+            )
+            assert least <= float(jnp.sum(run().public.features[:, -2])) <= most
+
+
+def test_what_cannot_be_charged_is_refused():
+    system = Gain()
+    noise = GaussianNoise(system, jnp.asarray([0.3]))
+    with pytest.raises(TypeError, match="leaks nothing"):
+        budgeted(Counterfactual(system))
+    with pytest.raises(ValueError, match="0 or more"):
+        budgeted(noise, -0.1)
+    with pytest.raises(ValueError, match="noise"):
+        budgeted(Subsampled(Truth(system), 2))
+    with pytest.raises(ValueError, match="fixed grid"):
+        budgeted(Quantised(system, jnp.asarray([0.5])))
+    with pytest.raises(ValueError, match="blurred"):
+        budgeted(Truth(system), 0.1, "blur")

@@ -1,0 +1,231 @@
+"""`veil ledger`: what a stream has leaked so far, whether its ledger holds, and whether its charges do."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from veil.cli import systems
+from veil.cli.mistakes import Mistake, complain, known
+from veil.cli.policies import RUN, Choice
+from veil.cli.share import EXHAUSTED, LEDGER
+
+if TYPE_CHECKING:
+    from veil.policies import Policy, PrivatePolicy
+    from veil.sharing.account import Account
+    from veil.sharing.recharge import Recharge
+
+HEADS = ("step", "decision", "charge", "total", "remaining", "ESS share", "ms", "computed again", "by")
+TOTALS = ("decision", "steps", "nats")
+PLACE = "(default: ledger.png beside the ledger)"
+TOO_LITTLE = 1  # exit code where a charge was too low
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Verify a ledger, print its charges and draw them; may run while the stream goes on.
+
+    With --recompute the public history is replayed and every release is charged again by a stronger method;
+    the policy's flags are then those that `veil share` was given. Neither needs the secret.
+    Exit code 2: the ledger is broken, or a mistake on the command line; 1: a step was charged too little.
+    """
+
+    run_or_file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder of `veil train` or of `veil share`, or the file of the ledger"""
+    rows: int = 20
+    """Steps to print, the last ones"""
+    recompute: bool = False
+    """Charge every release again, by a stronger method"""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=PLACE)] = None
+    """File for the picture"""
+    sharing: Choice = field(default_factory=Choice)
+    on_exhausted: str = "blind"
+    """As given to `veil share`"""
+    horizon: int = 50
+    """As given to `veil share`"""
+    charge_particles: int = 0
+    """As given to `veil share`"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be done."""
+        try:
+            self.check()
+        except Mistake as mistake:
+            complain("ledger", mistake)
+
+    def check(self) -> None:
+        """All that can be checked without reading the ledger."""
+        if self.rows < 0:
+            raise Mistake("--rows is a count of steps, 0 or more.")
+        known("--on-exhausted", self.on_exhausted, EXHAUSTED)
+        flags = self.sharing, self.on_exhausted, self.horizon, self.charge_particles
+        if not self.recompute and flags != (Choice(), "blind", 50, 0):
+            raise Mistake("the flags of the policy are for --recompute; add it, or leave them out.")
+        if self.recompute and self.trained and self.sharing != Choice():
+            raise Mistake(f"{self.trained} has its own policy; leave out --policy and its flags.")
+        self.sharing.check()
+
+    @property
+    def file(self) -> Path:
+        """Of the ledger."""
+        place = self.run_or_file
+        if place.is_file():
+            return place
+        found = [one for one in (place / "share" / LEDGER, place / LEDGER) if one.exists()]
+        if not found:
+            raise Mistake(f"no ledger in {place}. `veil share` writes one, as {place / 'share' / LEDGER}.")
+        return found[0]
+
+    @property
+    def trained(self) -> Path | None:
+        """The folder of the run that the ledger belongs to, if it does."""
+        folder = self.file.resolve().parent.parent
+        return folder if (folder / RUN).exists() else None
+
+    def run(self) -> None:
+        """Verify, print, draw."""
+        from veil.sharing.account import read_account
+        from veil.sharing.ledger import LedgerError
+
+        try:
+            account = read_account(self.file)
+        except (Mistake, LedgerError, OSError) as error:
+            complain("ledger", error)
+        print(f"{account.path}: the chain holds, {len(account)} entries.")
+        if account.note:
+            print(account.note)
+        again = self.charged_again(account) if self.recompute else []
+        self.show(account, again)
+        try:
+            print(f"\nWritten to {self.draw(account, again)}")
+        except OSError as error:
+            complain("ledger", error)
+        if any(one.short > 0.0 for one in again):
+            sys.exit(TOO_LITTLE)
+
+    def charged_again(self, account: "Account") -> "list[Recharge]":
+        """By a stronger method; what is wrong with the flags ends the program here."""
+        from veil.learners.store import StoreError
+        from veil.policies import PrivatePolicy
+        from veil.sharing.ledger import LedgerError
+        from veil.sharing.recharge import rebuilt, recharge
+
+        try:
+            policy = self.build(account)
+            if isinstance(policy, PrivatePolicy):
+                raise Mistake("a policy with private memory is charged nothing; leave out --recompute.")
+            made = rebuilt(
+                policy,
+                account,
+                exhausted=self.on_exhausted,  # pyright: ignore[reportArgumentType]
+                steps=self.horizon,
+                particles=self.charge_particles,
+            )
+            with progress() as report:
+                return recharge(made, account, report)
+        except (Mistake, StoreError, LedgerError, OSError, ValueError) as error:
+            complain("ledger", error)
+
+    def build(self, account: "Account") -> "Policy | PrivatePolicy":
+        """The policy with the system that the ledger names."""
+        names = {type(systems.build(name)).__name__: name for name in systems.NAMES}
+        kind = account.about["system"]
+        if kind not in names:
+            raise Mistake(f"{kind} is a system of your own: use veil.sharing.recharge from Python.")
+        choice = replace(self.sharing, policy=str(self.trained)) if self.trained else self.sharing
+        return choice.build(systems.build(names[kind]), names[kind])
+
+    def show(self, account: "Account", again: "list[Recharge]") -> None:
+        """The last steps, the sums, and what computing them again says."""
+        from veil.cli.audit_table import grid
+
+        begin = max(1, len(account) - self.rows + 1)
+        rows = [row(entry, again) for entry in account.entries(begin)]
+        grid(f"\nLast {len(rows)} steps, nats", HEADS, rows)
+        counts = account.counts().items()
+        grid("All steps", TOTALS, [(name, str(count), f"{nats:.6g}") for name, (count, nats) in counts])
+        for line in (*sums(account), *compared(account, again)):
+            print(line)
+
+    def draw(self, account: "Account", again: "list[Recharge]") -> Path:
+        """The picture, beside the ledger or where it was asked for."""
+        from veil.sharing import ledger_chart
+
+        path = self.out or account.path.parent
+        path = path / "ledger.png" if path.is_dir() else path
+        return ledger_chart.draw(account, path, [one.value for one in again])
+
+
+def row(entry: dict, again: "list[Recharge]") -> tuple[str, ...]:
+    """One step."""
+    from veil.sharing.receipt import release_of
+
+    receipt = release_of(entry).receipt
+    better = again[receipt.step - 1] if again else None
+    return (
+        str(receipt.step),
+        receipt.decision,
+        f"{receipt.charge:.6f}",
+        f"{receipt.total:.6f}",
+        "" if math.isinf(receipt.remaining) else f"{receipt.remaining:.6f}",
+        "" if receipt.effective is None else f"{receipt.effective:.0%}",
+        f"{receipt.milliseconds:.1f}",
+        "" if better is None else f"{better.value:.6f}",
+        "" if better is None else better.method,
+    )
+
+
+def sums(account: "Account") -> Iterator[str]:
+    """Total, budget and the largest charge, in words."""
+    total = f"{account.total:.6g} nats ({account.total / math.log(2):.6g} bits) charged"
+    if math.isfinite(account.budget):
+        yield f"{total}, {account.budget - account.total:.6g} left of a budget of {account.budget:.6g} nats."
+    else:
+        yield f"{total}; there is no budget."
+    step, charge = account.largest()
+    if charge > 0.0:
+        yield f"Largest charge: {charge:.6g} nats at step {step}."
+
+
+def compared(account: "Account", again: "list[Recharge]") -> Iterator[str]:
+    """What the stronger method says about the charges, in words."""
+    from veil.sharing.recharge import totals
+
+    if not again:
+        return
+    value, error = totals(again)
+    rest = f" ({value / account.total:.2%} of it)" if account.total > 0.0 else ""
+    yield f"Charged {account.total:.6g} nats, computed again {value:.6g} ± {error:.1g} nats{rest}."
+    same = sum(one.method == "live" for one in again)
+    if same:
+        yield f"{same} releases have no stronger method than their charge and count as charged."
+    worst = max(again, key=lambda one: one.short)
+    if worst.short > 0.0:
+        yield (
+            f"Step {worst.step} was charged {worst.charged:.6g} nats, too little: it told {worst.value:.6g}, "
+            f"{worst.short:.2g} above what numerical error explains."
+        )
+    else:
+        yield "No step was charged too little."
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, a line now and then elsewhere."""
+    if sys.stderr.isatty():
+        from veil.cli.bars import bars
+
+        with bars(transient=True) as shown:
+            bar = shown.add_task("charging again", total=None)
+            yield lambda done, total: shown.update(bar, completed=done, total=total)
+        return
+    yield (
+        lambda done, total: (
+            None if done % 1000 else print(f"charging again, {done} of {total}", file=sys.stderr, flush=True)
+        )
+    )

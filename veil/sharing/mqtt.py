@@ -1,0 +1,195 @@
+"""A stream over MQTT 5: inputs from one topic, releases to another, each at least once.
+
+The ledger is the outbox. A release is published from it, with the same bytes every time, until the broker has
+acknowledged it; an input is acknowledged only then, so that the broker keeps it for us until its release is
+safe. A connection begins where the mark beside the ledger says, be it the first one or one after a crash of
+the broker or of this program, and forgets everything else when it ends. Readers drop repeats by step.
+"""
+
+import hashlib
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from paho.mqtt.client import Client, MQTTMessage, error_string
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from veil.sharing.inputs import LONGEST, Fault
+from veil.sharing.ledger import Ledger
+from veil.sharing.outbox import Mark, Outbox
+from veil.sharing.receipt import release_of
+from veil.sharing.sharer import Sharer
+from veil.sharing.stream import answered, outgoing
+
+WINDOW = 32  # messages each way that may wait for their acknowledgement: all that is held in memory
+KEEPALIVE = 30  # seconds without a word after which the broker counts as lost
+WAIT = 1.0  # seconds, at most, between two looks at the connection
+PAUSES = (0.25, 8.0)  # seconds before the first attempt to connect again, and at most
+FOREVER = 0xFFFFFFFF  # the broker keeps the session until we come back
+
+Tell = Callable[[str], None]
+
+
+class Lost(Exception):
+    """The connection ended, or is of no use; the text says why."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a stream comes from and goes to: the broker, the topic of inputs and that of releases."""
+
+    host: str
+    port: int
+    source: str
+    sink: str
+
+    def __str__(self) -> str:
+        """The broker, for people."""
+        return f"{self.host}:{self.port}"
+
+
+class Link:
+    """One connection, from its beginning to its end; all in one thread."""
+
+    def __init__(self, sharer: Sharer, route: Route, tell: Tell):
+        assert isinstance(sharer.ledger, Ledger)  # a stream over MQTT goes on from its file
+        self._sharer, self._ledger, self._route, self._tell = sharer, sharer.ledger, route, tell
+        self._mark = Mark(sharer.ledger, f"{route}/{route.sink}")
+        self._outbox = Outbox(self._mark.read())
+        self._arrived = deque[MQTTMessage]()
+        self._window, self._reason, self._alarm = 0, "", sharer.alarm
+        self._client = _client(self._identity())
+        self._client.on_connect, self._client.on_disconnect = self._connected, self._disconnected
+        self._client.on_subscribe, self._client.on_publish = self._subscribed, self._published
+        self._client.on_message = lambda client, data, message: self._arrived.append(message)
+
+    def _identity(self) -> str:
+        """The same name for the same stream: the broker keeps what was sent while we were away."""
+        known = json.dumps([self._ledger.about, self._route.source, self._route.sink], sort_keys=True)
+        return f"veil-{hashlib.sha256(known.encode()).hexdigest()[:18]}"
+
+    @property
+    def established(self) -> bool:
+        """Whether the broker has accepted it."""
+        return self._window > 0
+
+    def run(self) -> NoReturn:
+        """Serve until the connection is `Lost`."""
+        try:
+            self._connect()
+            while True:
+                code = self._client.loop(WAIT)
+                if code != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                    raise Lost(self._reason or error_string(code).rstrip("."))
+                self._serve()
+        finally:
+            self._client.disconnect()
+
+    def _connect(self) -> None:
+        wishes = Properties(PacketTypes.CONNECT)
+        wishes.SessionExpiryInterval, wishes.ReceiveMaximum = FOREVER, WINDOW
+        wishes.MaximumPacketSize = 2 * LONGEST
+        given = {"keepalive": KEEPALIVE, "clean_start": False, "properties": wishes}
+        try:
+            self._client.connect(self._route.host, self._route.port, **given)
+        except OSError as error:
+            raise Lost(error.strerror or str(error)) from None
+
+    def _serve(self) -> None:
+        """Share what came in, publish what is due, acknowledge what is safe."""
+        while self._arrived:
+            self._take(self._arrived.popleft())
+        while self._outbox.waiting < self._window:
+            step = self._outbox.due(len(self._ledger))
+            if step is None:
+                break
+            line = outgoing(self._sharer, release_of(self._ledger[step]))
+            sent = self._client.publish(self._route.sink, line.rstrip(b"\n"), qos=1)
+            if sent.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                raise Lost(error_string(sent.rc).rstrip("."))
+            self._outbox.publishing(sent.mid)
+        for message in self._outbox.settled():
+            self._client.ack(message, 1)
+
+    def _take(self, message: MQTTMessage) -> None:
+        """One input; where its step cannot be read it is reported and takes none."""
+        try:
+            release = answered(self._sharer, bytes(message.payload))
+        except Fault as fault:
+            if self._sharer.strict:
+                self._client.ack(message.mid, message.qos)  # or it would stop us again and again
+                raise
+            self._tell(f"an input: {fault}")
+            release = None
+        step = 0 if release is None else release.receipt.step
+        if message.qos > 0:
+            self._outbox.received(message.mid, step)
+        if release is not None and release.receipt.fault:
+            self._tell(f"step {step}: {release.receipt.fault} Withheld.")
+        if self._sharer.alarm != self._alarm:
+            self._alarm = self._sharer.alarm
+            self._tell(f"step {step}: the plant is not the model: {self._alarm}. Audit before you go on.")
+
+    def _connected(self, client: Client, data: object, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            raise Lost(f"the broker refuses the connection ({reason})")
+        self._window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
+        client.subscribe(self._route.source, qos=1)
+        forgotten = "" if flags.session_present or len(self._ledger) == 0 else ", which does not remember us"
+        self._tell(f"connected to {self._route}{forgotten}; next step {self._sharer.next_step}")
+
+    def _disconnected(self, client: Client, data: object, flags: Any, reason: Any, properties: Any) -> None:
+        if flags.is_disconnect_packet_from_server:
+            self._reason = str(reason)
+
+    def _subscribed(self, client: Client, data: object, mid: int, reasons: Any, properties: Any) -> None:
+        if any(reason.value != 1 for reason in reasons):
+            raise Lost(f"the broker refuses the topic of the inputs ({reasons[0]})")
+
+    def _published(self, client: Client, data: object, mid: int, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            raise Lost(f"the broker refuses a release ({reason})")
+        before = self._outbox.acknowledged
+        self._outbox.published(mid)
+        if self._outbox.acknowledged > before:
+            self._mark.write(self._outbox.acknowledged)
+
+
+def serve(sharer: Sharer, route: Route, tell: Tell) -> NoReturn:
+    """Share until interrupted; connect again whenever the connection is lost.
+
+    Args:
+        sharer: shares; its ledger is a file.
+        route: from where and whereto.
+        tell: told of faults, alarms and the connection, for the owner; never a value.
+    """
+    pause, told = PAUSES[0], ""
+    while True:
+        link = Link(sharer, route, tell)
+        try:
+            link.run()
+        except Lost as lost:
+            if link.established:
+                pause, told = PAUSES[0], ""
+            if str(lost) != told:
+                told = str(lost)
+                tell(f"no connection to {route}: {told}. Trying again.")
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSES[1])
+
+
+def _client(name: str) -> Client:
+    client = Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=name,
+        protocol=MQTTProtocolVersion.MQTTv5,
+        reconnect_on_failure=False,
+        manual_ack=True,
+    )
+    client.max_inflight_messages_set(WINDOW)
+    return client
