@@ -6,7 +6,7 @@ from typing import Literal
 
 import tyro
 
-from bench import attackers, learning, mixture_entropy, particle_filter, report, scaling
+from bench import attackers, charges, learning, live, mixture_entropy, particle_filter, report, scaling
 
 COMPARISONS = {
     "mixture_entropy": mixture_entropy.run,
@@ -14,6 +14,8 @@ COMPARISONS = {
     "scaling": scaling.run,
     "attackers": attackers.run,
     "learning": learning.run,
+    "live": live.run,
+    "charges": charges.run,
 }
 
 
@@ -25,7 +27,10 @@ class Bench:
     """small sizes and few repeats, under a minute: shows that everything runs, not how fast"""
     out: Path = Path("bench/results")
     """folder for the JSON files"""
-    only: Literal["mixture_entropy", "particle_filter", "scaling", "attackers", "learning"] | None = None
+    only: (
+        Literal["mixture_entropy", "particle_filter", "scaling", "attackers", "learning", "live", "charges"]
+        | None
+    ) = None
     """one comparison instead of all"""
 
     def run(self) -> None:

@@ -1,0 +1,204 @@
+"""Does the budget hold? The budgeted loop on the platoon, audited by filters that are not its own.
+
+Policies under budgets of 0.02, 0.1 and 0.5 nats: true data, noise, transport, and a trained policy. In each
+cell episodes of the budgeted loop are played afresh and measured from both sides, until the standard error is
+a fifth of the budget; "holds" means that the mean upper side is at most the budget plus two standard errors.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+
+from veil.auditing.context import Context
+from veil.auditing.episodes import doubled, single
+from veil.auditing.measure import score
+from veil.auditing.options import Options
+from veil.auditing.result import Leakage
+from veil.auditing.rungs import ladder
+from veil.auditing.sandwich import Sides
+from veil.auditing.statistics import stratified_mean
+from veil.auditing.store import Store
+from veil.auditing.unattacked import used
+from veil.auditing.worlds import faithful
+from veil.learners import runs
+from veil.learners.options import PRESETS, Weights
+from veil.policies import GaussianNoise, Policy, Transport, Truth
+from veil.policies.budgeted import Exhausted
+from veil.rollout import Record
+from veil.sharing.budgeting import budgeted
+from veil.systems import Platoon
+
+FIRST = 7_000_000  # number of the first episode; no training and no look uses these
+BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One budgeted loop.
+
+    Attributes:
+        policy: its name.
+        exhausted: what happens to a release that would overspend.
+        budget: nats.
+        lower: mean lower side of the audited leakage, nats.
+        upper: mean upper side, nats.
+        error: standard error of the upper side, nats.
+        charged: mean total charge, nats.
+        released: mean number of steps released as intended.
+        blurred: mean number of steps released with noise added.
+        distortion: mean per step.
+        fuel: per cent above true data, paired.
+        fuel_error: its standard error, per cent.
+        episodes: how many were audited.
+    """
+
+    policy: str
+    exhausted: str
+    budget: float
+    lower: float
+    upper: float
+    error: float
+    charged: float
+    released: float
+    blurred: float
+    distortion: float
+    fuel: float
+    fuel_error: float
+    episodes: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the audited leakage keeps the budget, in the words of the definitions."""
+        return self.upper <= self.budget + 2.0 * self.error
+
+
+@dataclass(frozen=True)
+class Study:
+    """Audit budgeted loops on the platoon."""
+
+    out: Path = Path("build/studies")
+    """folder for budget.json and budget.png, and for the trained policy"""
+    run: Path | None = None
+    """folder of a `veil train platoon`; trained into OUT/budget-run if left out (3 minutes)"""
+    budgets: tuple[float, ...] = (0.02, 0.1, 0.5)
+    """nats per episode"""
+    most: int = 4096
+    """episodes per cell at most"""
+    steps: int = 50
+    """releases per episode"""
+    seed: int = 11
+    """seed of all randomness"""
+
+    def main(self) -> None:
+        """Audit every cell, print, write."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        policies = self.policies()
+        wanted: tuple[tuple[str, Exhausted, tuple[float, ...]], ...] = (
+            *((name, "blind", self.budgets) for name in policies),
+            ("noise", "withhold", (0.1,)),
+            ("noise", "blur", (0.1,)),
+        )
+        cells = []
+        for name, exhausted, budget in [(*row[:2], one) for row in wanted for one in row[2]]:
+            cells.append(self.cell(name, policies[name], exhausted, budget))
+            print(line(cells[-1], self.steps), flush=True)
+            rows = [asdict(cell) | {"holds": cell.holds} for cell in cells]
+            (self.out / "budget.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+    def policies(self) -> dict[str, Policy]:
+        """By name, in double precision."""
+        trained = self.trained()
+        with jax.enable_x64(True):
+            system = doubled(Platoon())
+            return {
+                "true data": Truth(system),
+                "noise": GaussianNoise(system, jnp.asarray([0.25, 0.43])),
+                "transport": Transport(system, jnp.asarray([0.06, 0.1])),
+                "pathwise": doubled(trained),
+            }
+
+    def trained(self) -> Policy:
+        """The policy of a run, trained if there is none."""
+        folder = self.run or self.out / "budget-run"
+        with jax.enable_x64(False):
+            system = single(Platoon())
+            if not (folder / runs.POLICY).exists():
+                preset = PRESETS["pathwise"]
+                settings = runs.Settings(
+                    "platoon", self.steps, preset.design, Weights(), preset.training, preset.leakage
+                )
+                runs.begin(folder, settings)
+                runs.finish(folder, settings, runs.fit(settings, system, folder, lambda line: None))
+            return runs.load_policy(folder, system)
+
+    def cell(self, name: str, inner: Policy, exhausted: Exhausted, budget: float) -> Cell:
+        """Play and measure until the error is small enough."""
+        with jax.enable_x64(True):
+            system = inner.system
+            policy = budgeted(inner, budget, exhausted, steps=self.steps)
+            context = self.context(policy)
+            rung, blocks = ladder(system, policy)[0], list[tuple[Sides, Record]]()
+            while True:
+                numbers = FIRST + np.arange(BLOCK * len(blocks), BLOCK * (len(blocks) + 1))
+                records = context.play(policy, faithful(system), numbers, "playing")
+                blocks.append((context.sides(rung, records, numbers, self.steps, "measuring"), records))
+                sides, records = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+                leakage = score(sides, np.asarray(records.index), context.log_prior).leakage
+                if leakage.upper.error <= budget / 5.0 or len(records.index) >= self.most:
+                    return self.summary(name, exhausted, budget, context, records, leakage)
+
+    def context(self, policy: Policy) -> Context:
+        """Of an audit without files."""
+        options = Options(steps=self.steps, episodes=BLOCK, seed=self.seed)
+        return Context(policy.system, policy, options, lambda stage, done, total: None, Store())
+
+    def summary(
+        self, name: str, exhausted: str, budget: float, context: Context, records: Record, leakage: Leakage
+    ) -> Cell:
+        """One row of the table."""
+        index, prior = np.asarray(records.index), np.exp(context.log_prior)
+        rows = np.arange(min(1024, len(index)))
+        truth = self.context(Truth(context.system))
+        plain = truth.play(truth.policy, faithful(context.system), FIRST + rows, "playing")
+        ours, theirs = used(context, records), used(truth, plain)
+        theirs_cost = np.asarray(theirs.cost)
+        change = 100.0 * (np.asarray(ours.cost)[rows] - theirs_cost) / theirs_cost.mean()
+        fuel = stratified_mean(change, index[rows], prior)
+        gate = np.asarray(records.public.features)[:, :, -3:]
+        blurred = gate[:, :, 2] > 0
+        return Cell(
+            policy=name,
+            exhausted=exhausted,
+            budget=budget,
+            lower=leakage.lower.value,
+            upper=leakage.upper.value,
+            error=leakage.upper.error,
+            charged=float(gate[:, :, 0].sum(axis=1).mean()),
+            released=float((gate[:, :, 1] * ~blurred).sum(axis=1).mean()),
+            blurred=float(blurred.sum(axis=1).mean()),
+            distortion=float(np.mean(ours.distortion)),
+            fuel=fuel.value,
+            fuel_error=fuel.error,
+            episodes=len(index),
+        )
+
+
+def line(cell: Cell, steps: int) -> str:
+    """A row for people."""
+    verdict = "holds" if cell.holds else "BROKEN"
+    return (
+        f"{cell.policy:>10} {cell.exhausted:>8}  B {cell.budget:<5g} "
+        f"audited {cell.lower:.4f} to {cell.upper:.4f} ({cell.error:.4f})  charged {cell.charged:.4f}  "
+        f"{verdict:>6}  released {cell.released:.1f} + {cell.blurred:.1f} blurred of {steps}  "
+        f"distortion {cell.distortion:.3f}  fuel {cell.fuel:+.2f} % ({cell.fuel_error:.2f})  "
+        f"{cell.episodes} episodes"
+    )
+
+
+if __name__ == "__main__":
+    tyro.cli(Study).main()
