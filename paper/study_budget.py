@@ -104,11 +104,12 @@ class Study:
             ("noise", "blur", (0.1,)),
         )
         cells = []
-        for name, exhausted, budget in [(*row[:2], one) for row in wanted for one in row[2]]:
-            cells.append(self.cell(name, policies[name], exhausted, budget))
-            print(line(cells[-1], self.steps), flush=True)
-            rows = [asdict(cell) | {"holds": cell.holds} for cell in cells]
-            (self.out / "budget.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        for name, exhausted, budgets in wanted:
+            for budget in budgets:
+                cells.append(self.cell(name, policies[name], exhausted, budget))
+                print(line(cells[-1], self.steps), flush=True)
+                rows = [asdict(cell) | {"holds": cell.holds} for cell in cells]
+                (self.out / "budget.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
     def policies(self) -> dict[str, Policy]:
         """By name, in double precision."""

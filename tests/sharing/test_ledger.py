@@ -8,6 +8,7 @@ import os
 import pytest
 
 from veil.sharing import Ledger, LedgerError
+from veil.sharing import ledger as ledger_module
 
 ABOUT = {"system": "gain", "seed": 3, "budget": 0.1}
 
@@ -70,6 +71,33 @@ def test_a_last_line_cut_anywhere_is_removed_with_a_note_and_written_again(tmp_p
             )
             ledger.append(entry(3))
         assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0" * 5000, b"\n" + b"\0" * 5000])
+def test_room_for_lines_to_come_is_not_taken_for_lines(tmp_path, tail):
+    """After a crash the file ends in zeros, behind a whole line or behind one that was torn."""
+    path, whole = tmp_path / "ledger", written(tmp_path / "ledger", 3)
+    last = whole.rindex(b"\n", 0, -1) + 1
+    path.write_bytes(whole + tail.lstrip(b"\n"))
+    with Ledger(path, ABOUT) as ledger:
+        assert len(ledger) == 3 and ledger.note == ""
+    assert path.read_bytes() == whole
+    path.write_bytes(whole[: last + 9] + b"\0" * 40 + tail)
+    with Ledger(path, ABOUT) as ledger:
+        assert len(ledger) == 2 and "Line 4" in ledger.note
+
+
+def test_zeros_in_the_middle_are_damage_and_remove_nothing(tmp_path):
+    path, whole = tmp_path / "ledger", written(tmp_path / "ledger", 5)
+    lines = whole.splitlines(keepends=True)
+    for harmed in (
+        [*lines[:2], lines[2].replace(b"step", b"st\0p"), *lines[3:]],
+        [*lines[:2], b"\0" * 300, *lines[2:]],
+    ):
+        path.write_bytes(b"".join(harmed))
+        with pytest.raises(LedgerError, match="broken at line 3"):
+            Ledger(path, ABOUT)
+        assert path.read_bytes() == b"".join(harmed)
 
 
 def test_a_first_line_that_was_cut_is_begun_again(tmp_path):
@@ -153,13 +181,14 @@ def test_a_line_is_on_the_disk_before_append_returns(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_leaves_no_half_line_and_the_chain_as_it_was(tmp_path, monkeypatch):
-    path, write = tmp_path / "ledger", os.write
+    path, write = tmp_path / "ledger", os.pwrite
+    monkeypatch.setattr(ledger_module, "ROOM", 1)  # every line makes the file grow
     with Ledger(path, ABOUT) as ledger:
         ledger.append(entry(1))
         before = path.read_bytes()
         with monkeypatch.context() as patch:
-            patch.setattr(os, "write", lambda file, line: write(file, line[:9]))
-            with pytest.raises(OSError, match="only 9 of"):
+            patch.setattr(os, "pwrite", lambda file, line, offset: write(file, line[:9], offset))
+            with pytest.raises(OSError, match="disk may be full"):
                 ledger.append(entry(2))
         assert path.read_bytes() == before and 2 not in ledger
         ledger.append(entry(2))

@@ -90,7 +90,7 @@ class Ledger:
     def run(self) -> None:
         """Verify, print, draw."""
         from veil.sharing.account import read_account
-        from veil.sharing.ledger import LedgerError
+        from veil.sharing.chain import LedgerError
 
         try:
             account = read_account(self.file)
@@ -112,7 +112,7 @@ class Ledger:
         """By a stronger method; what is wrong with the flags ends the program here."""
         from veil.learners.store import StoreError
         from veil.policies import PrivatePolicy
-        from veil.sharing.ledger import LedgerError
+        from veil.sharing.chain import LedgerError
         from veil.sharing.recharge import rebuilt, recharge
 
         try:
@@ -176,7 +176,7 @@ def row(entry: dict, again: "list[Recharge]") -> tuple[str, ...]:
         "" if receipt.effective is None else f"{receipt.effective:.0%}",
         f"{receipt.milliseconds:.1f}",
         "" if better is None else f"{better.value:.6f}",
-        "" if better is None else better.method,
+        "" if better is None or better.method == "nothing" else better.method,
     )
 
 
@@ -203,7 +203,7 @@ def compared(account: "Account", again: "list[Recharge]") -> Iterator[str]:
     yield f"Charged {account.total:.6g} nats, computed again {value:.6g} ± {error:.1g} nats{rest}."
     same = sum(one.method == "live" for one in again)
     if same:
-        yield f"{same} releases have no stronger method than their charge and count as charged."
+        yield f"Releases without a stronger method than their charge: {same}; they count as charged."
     worst = max(again, key=lambda one: one.short)
     if worst.short > 0.0:
         yield (

@@ -122,7 +122,7 @@ class Share:
     def open(self) -> "Sharer":
         """The sharer; what is wrong with files ends the program here, by name and never by content."""
         from veil.learners.store import StoreError
-        from veil.sharing.ledger import LedgerError
+        from veil.sharing.chain import LedgerError
         from veil.sharing.private import SecretError, read_secret
         from veil.sharing.sharer import Sharer
 

@@ -28,7 +28,7 @@ def live_bound(components: Components) -> Scalar:
     """Upper bound on I(Θ; Y) of a labelled mixture whose components come in equal blocks, nats."""
     moved, _ = standardised(components)
     bound = _separate(moved) if components.stride == 1 else _crowded(moved)
-    most = components.entropy
+    most = jnp.maximum(components.entropy, 0.0)
     return jnp.clip(jnp.where(jnp.isfinite(bound), bound, most), 0.0, most)
 
 

@@ -2,8 +2,9 @@
 
 from veil.sharing.accountant import Accountant, BudgetError
 from veil.sharing.budgeting import budgeted
+from veil.sharing.chain import Entry, LedgerError
 from veil.sharing.inputs import Fault
-from veil.sharing.ledger import Entry, Ledger, LedgerError
+from veil.sharing.ledger import Ledger
 from veil.sharing.receipt import Receipt, Release
 from veil.sharing.sharer import Sharer
 

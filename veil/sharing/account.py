@@ -14,7 +14,8 @@ from typing import get_args
 import numpy as np
 
 from veil.sharing.accountant import Accountant, BudgetError
-from veil.sharing.ledger import STEP, VERSION, Entry, LedgerError, verified
+from veil.sharing.chain import START, Entry, LedgerError, cut_short, room_only, verified
+from veil.sharing.ledger import STEP, VERSION
 from veil.sharing.receipt import Decision
 
 DECISIONS: tuple[str, ...] = get_args(Decision)
@@ -82,17 +83,28 @@ class Account:
 
 def read_account(path: Path) -> Account:
     """Verify a ledger as far as it goes; `LedgerError` names the line where it is wrong."""
-    reader, chain, note = _Reader(path), "0" * 64, ""
-    size, place = path.stat().st_size, 0
+    reader, chain, note = _Reader(path), START, ""
+    place = start = 0
     with path.open("rb") as file:
-        while (start := file.tell()) < size:
-            line, place = file.readline(), place + 1
-            if not line.endswith(b"\n"):
+        while (line := file.readline()).strip(b"\0"):
+            place += 1
+            if cut_short(line) and room_only(path, start + len(line)):
                 note = f"Line {place} is not whole: it is being written, or a crash cut it short. Left out."
                 break
+            if cut_short(line):  # the writer went on after we looked
+                line = _line_at(path, start)
+                file.seek(start + len(line))
             entry, chain = verified(line, chain, place, path)
             reader.take(entry, start, place)
+            start += len(line)
     return reader.account(note)
+
+
+def _line_at(path: Path, start: int) -> bytes:
+    """A line as it is now."""
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.readline()
 
 
 class _Reader:

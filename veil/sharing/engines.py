@@ -11,7 +11,7 @@ import numpy as np
 from veil.policies.budgeted import Budgeted
 from veil.policies.metric import expected_start
 from veil.policies.private import PrivatePolicy
-from veil.sharing.ledger import Entry
+from veil.sharing.chain import Entry
 from veil.sharing.private import Kept, MemoryFile
 from veil.sharing.program import Public, Sight, believing, first, remembering, unpacked
 from veil.systems.base import System
@@ -43,8 +43,8 @@ class Made:
 class Engine(abc.ABC):
     """Where a stream stands: the last step, and what was seen there."""
 
-    def __init__(self, system: System):
-        self.step = 0
+    def __init__(self, system: System, secret: np.ndarray):
+        self.step, self._secret = 0, secret
         self._anywhere = np.asarray(expected_start(system), float)
         self._external = np.asarray(system.initial_external(), float)
         self._state: np.ndarray | None = None
@@ -85,12 +85,13 @@ class BelievingEngine(Engine):
     """A policy with a public belief, under a budget."""
 
     def __init__(self, policy: Budgeted, secret: np.ndarray, seed: int):
-        super().__init__(policy.system)
+        super().__init__(policy.system, secret)
         self._seed, self._belief = np.int32(seed), first(policy, seed)
         self._size = len(policy.system.shared_fields)
         self._blurs = policy.exhausted == "blur"
-        example = (self._belief, self._sight(None, self._external), self._public(0.0, None), _coins())
-        self._program = jax.jit(believing(policy, jax.numpy.asarray(secret))).lower(*example).compile()
+        sight = self._sight(None, self._external)
+        example = (self._belief, secret, sight, self._public(0.0, None), _coins())
+        self._program = jax.jit(believing(policy)).lower(*example).compile()
 
     def _public(self, left: float, shared: np.ndarray | None) -> Public:
         known = np.zeros(self._size) if shared is None else shared
@@ -111,7 +112,7 @@ class BelievingEngine(Engine):
 
     def _run(self, state: np.ndarray | None, external: np.ndarray, public: Public, missing: bool) -> Made:
         sight = self._sight(state, external)._replace(missing=np.bool_(missing))
-        after, row, noise = self._program(self._belief, sight, public, _coins())
+        after, row, noise = self._program(self._belief, self._secret, sight, public, _coins())
         told = unpacked(np.asarray(row))
         entry = {
             "step": self.step + 1,
@@ -143,16 +144,16 @@ class RememberingEngine(Engine):
     """A policy with private memory, which leaks nothing where its model is right."""
 
     def __init__(self, policy: PrivatePolicy, secret: np.ndarray, file: MemoryFile | None):
-        super().__init__(policy.system)
+        super().__init__(policy.system, secret)
         self._file, self._ready = file, False
         made = jax.eval_shape(policy.begin, secret, self._anywhere)
         self._memory = np.zeros(made.shape, made.dtype)
         example = self._given(None, self._external)
-        self._program = jax.jit(remembering(policy, jax.numpy.asarray(secret))).lower(*example).compile()
+        self._program = jax.jit(remembering(policy)).lower(*example).compile()
 
     def _given(self, state: np.ndarray | None, external: np.ndarray) -> tuple[Any, ...]:
         sight, time = self._sight(state, external), np.int32(self.step + 1)
-        return self._memory, np.bool_(self._ready), sight, time, _coins()
+        return self._memory, np.bool_(self._ready), self._secret, sight, time, _coins()
 
     def make(self, state: np.ndarray | None, external: np.ndarray | None, left: float) -> Made:
         """Remember and draw; nothing is charged."""

@@ -3,10 +3,12 @@
 The first line says what stream this is. Every line carries the SHA-256 of the line before it and of itself,
 so that an edit anywhere is noticed. A line is on the disk before its release goes out; a last line that was
 cut short by a crash was never released, and is removed.
+
+While it is open, the file ends in zeros: room for lines to come. Where the file does not grow, nothing but
+the line has to reach the disk, which makes the slowest of a hundred writes ten times faster.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 from array import array
@@ -14,13 +16,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-Entry = dict[str, Any]
-CHAIN, STEP, VERSION = "chain", "step", 1
-_START = "0" * 64
-
-
-class LedgerError(ValueError):
-    """A ledger that cannot be used; the text says where it is broken and what to do."""
+from veil.sharing.chain import (
+    ROOM,
+    START,
+    STEP,
+    VERSION,
+    Entry,
+    LedgerError,
+    broken,
+    chained,
+    cut_short,
+    lines_of,
+    room_only,
+    verified,
+)
 
 
 class Ledger:
@@ -34,12 +43,12 @@ class Ledger:
     def __init__(self, path: Path, about: Mapping[str, Any]):
         self.path, self.about = path, dict(about)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._lock()
             self._offsets, self._steps = array("q"), dict[int, int]()
             self.note = ""
-            self._chain, self._end = _START, 0
+            self._chain, self._end, self._ready = START, 0, 0
             self._open()
         except BaseException:
             os.close(self._file)
@@ -55,11 +64,11 @@ class Ledger:
 
     def _open(self) -> None:
         """Read and verify what is there, repair a last line that was cut short, or begin."""
-        size = os.fstat(self._file).st_size
-        for place, line in enumerate(_lines(self.path, size), 1):
-            if not line.endswith(b"\n"):
-                os.ftruncate(self._file, self._end)
-                os.fsync(self._file)
+        self._ready = os.fstat(self._file).st_size
+        for place, line in enumerate(lines_of(self.path, self._ready), 1):
+            if cut_short(line):
+                if not room_only(self.path, self._end + len(line)):
+                    raise LedgerError(broken(self.path, place))
                 self.note = (
                     f"Line {place} of {self.path} was cut short by a crash, never released, and removed."
                 )
@@ -70,6 +79,9 @@ class Ledger:
             else:
                 self._remember(entry)
             self._end += len(line)
+        os.ftruncate(self._file, self._end)
+        os.fsync(self._file)
+        self._ready = self._end
         if self._end == 0:
             self._write({"ledger": VERSION, "about": self.about})
             _sync_folder(self.path.parent)
@@ -101,14 +113,22 @@ class Ledger:
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         chain, line = chained(entry, self._chain)
-        written = os.write(self._file, line)
-        if written != len(line):  # a full disk: leave no half line behind
-            os.ftruncate(self._file, self._end)
-            raise OSError(
-                f"{self.path}: only {written} of {len(line)} bytes were written; the disk may be full."
-            )
+        self._make_room(len(line))
+        os.pwrite(self._file, line, self._end)
         os.fdatasync(self._file)
         self._chain, self._end = chain, self._end + len(line)
+
+    def _make_room(self, size: int) -> None:
+        """Zeros for this line and many more; a full disk is noticed here, before anything is promised."""
+        if self._end + size <= self._ready:
+            return
+        wanted = max(ROOM, size)
+        written = os.pwrite(self._file, bytes(wanted), self._end)
+        if written < wanted:
+            os.ftruncate(self._file, self._end)
+            raise OSError(f"{self.path} cannot grow: the disk may be full. Make room and start again.")
+        os.fsync(self._file)
+        self._ready = self._end + wanted
 
     def __contains__(self, step: int) -> bool:
         """Whether this step was released or decided already."""
@@ -128,13 +148,14 @@ class Ledger:
 
     def __iter__(self) -> Iterator[Entry]:
         """All entries in their order, one at a time from the file."""
-        for place, line in enumerate(_lines(self.path, self._end)):
+        for place, line in enumerate(lines_of(self.path, self._end)):
             if place:
                 yield json.loads(line)
 
     def close(self) -> None:
-        """Give the file free for others."""
+        """Cut the room that was not used, and give the file free for others."""
         if self._file >= 0:
+            os.ftruncate(self._file, self._end)
             os.close(self._file)
             self._file = -1
 
@@ -145,79 +166,6 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
-
-
-class Scratch:
-    """A ledger that is not kept: the same steps, in memory."""
-
-    def __init__(self, about: Mapping[str, Any]):
-        self.about, self.note = dict(about), ""
-        self._entries = dict[int, Entry]()
-
-    def append(self, entry: Mapping[str, Any]) -> None:
-        """Remember an entry."""
-        self._entries[entry[STEP]] = dict(entry)
-
-    def __contains__(self, step: int) -> bool:
-        """Whether this step was decided already."""
-        return step in self._entries
-
-    def __len__(self) -> int:
-        """Entries."""
-        return len(self._entries)
-
-    def __getitem__(self, step: int) -> Entry:
-        """The entry of a step."""
-        return self._entries[step]
-
-    def __iter__(self) -> Iterator[Entry]:
-        """All entries in their order."""
-        yield from self._entries.values()
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-def about_of(path: Path) -> Entry | None:
-    """What the first line of a ledger says; None where there is no whole line yet."""
-    try:
-        with path.open("rb") as file:
-            line = file.readline()
-    except FileNotFoundError:
-        return None
-    if not line.endswith(b"\n"):
-        return None
-    return dict(verified(line, _START, 1, path)[0].get("about", {}))
-
-
-def chained(entry: Mapping[str, Any], before: str) -> tuple[str, bytes]:
-    """The digest of an entry after another one, and its line."""
-    content = json.dumps(
-        dict(entry), sort_keys=True, allow_nan=False, ensure_ascii=True, separators=(",", ":")
-    )
-    digest = hashlib.sha256((before + content).encode()).hexdigest()
-    return digest, f'{content[:-1]},"{CHAIN}":"{digest}"}}\n'.encode()
-
-
-def verified(line: bytes, before: str, place: int, path: Path) -> tuple[Entry, str]:
-    """An entry and its digest; `LedgerError` where the chain is broken."""
-    broken = f"{path}: the chain is broken at line {place}, by an edit or by damage. Restore it from a copy."
-    try:
-        entry = json.loads(line)
-        digest = entry.pop(CHAIN)
-        again, same = chained(entry, before)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LedgerError(broken) from error
-    if again != digest or same != line:
-        raise LedgerError(broken)
-    return entry, digest
-
-
-def _lines(path: Path, size: int) -> Iterator[bytes]:
-    """Lines of the first `size` bytes."""
-    with path.open("rb") as file:
-        while file.tell() < size and (line := file.readline()):
-            yield line
 
 
 def _sync_folder(folder: Path) -> None:

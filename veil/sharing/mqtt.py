@@ -62,7 +62,7 @@ class Link:
         self._mark = Mark(sharer.ledger, f"{route}/{route.sink}")
         self._outbox = Outbox(self._mark.read())
         self._arrived = deque[MQTTMessage]()
-        self._window, self._reason, self._alarm = 0, "", sharer.alarm
+        self._window, self._known, self._reason, self._alarm = 0, True, "", sharer.alarm
         self._client = _client(self._identity())
         self._client.on_connect, self._client.on_disconnect = self._connected, self._disconnected
         self._client.on_subscribe, self._client.on_publish = self._subscribed, self._published
@@ -139,9 +139,8 @@ class Link:
         if reason.is_failure:
             raise Lost(f"the broker refuses the connection ({reason})")
         self._window = min(WINDOW, getattr(properties, "ReceiveMaximum", WINDOW))
+        self._known = flags.session_present or len(self._ledger) == 0
         client.subscribe(self._route.source, qos=1)
-        forgotten = "" if flags.session_present or len(self._ledger) == 0 else ", which does not remember us"
-        self._tell(f"connected to {self._route}{forgotten}; next step {self._sharer.next_step}")
 
     def _disconnected(self, client: Client, data: object, flags: Any, reason: Any, properties: Any) -> None:
         if flags.is_disconnect_packet_from_server:
@@ -150,6 +149,8 @@ class Link:
     def _subscribed(self, client: Client, data: object, mid: int, reasons: Any, properties: Any) -> None:
         if any(reason.value != 1 for reason in reasons):
             raise Lost(f"the broker refuses the topic of the inputs ({reasons[0]})")
+        forgotten = "" if self._known else ", which does not remember us"
+        self._tell(f"connected to {self._route}{forgotten}; next step {self._sharer.next_step}")
 
     def _published(self, client: Client, data: object, mid: int, reason: Any, properties: Any) -> None:
         if reason.is_failure:

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from veil.sharing.ledger import CHAIN, Ledger
+from veil.sharing.chain import CHAIN
+from veil.sharing.ledger import Ledger
 
 AGAIN = 64  # releases published again on connecting, since a broker that crashed may forget what it took
 

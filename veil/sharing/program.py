@@ -1,7 +1,8 @@
 """The compiled step of a stream, one for policies with a belief and one for those with a private memory.
 
 The same program shares live and replays a ledger, so that both agree to the last bit; it is compiled once, at
-start-up, for fixed shapes.
+start-up, for fixed shapes. The secret is an argument: a constant of the program would end up on disk, in the
+cache of compiled programs.
 """
 
 from typing import Any, NamedTuple
@@ -63,11 +64,11 @@ def unpacked(row: np.ndarray) -> Told:
     return Told(row[:-6], bool(numbers[0] > 0.5), bool(numbers[1] > 0.5), *numbers[2:])
 
 
-def believing(policy: Budgeted, secret: Secret):
-    """The step of a policy with a public belief: (belief, sight, public, coins) -> (belief, row, noise)."""
+def believing(policy: Budgeted):
+    """The step of a policy with a public belief, from (belief, secret, ...) to (belief, row, noise)."""
 
     def step(
-        belief: Spending, sight: Sight, public: Public, coins: UInt32[Array, "2"]
+        belief: Spending, secret: Secret, sight: Sight, public: Public, coins: UInt32[Array, "2"]
     ) -> tuple[Belief, Float[Array, " R"], Noise]:
         state = clamped(policy.system, sight.state)
         belief = eqx.tree_at(lambda one: one.left, belief, public.left)
@@ -86,15 +87,20 @@ def believing(policy: Budgeted, secret: Secret):
     return step
 
 
-def remembering(policy: PrivatePolicy, secret: Secret):
-    """The step of a policy with private memory: (memory, ready, sight, time, coins) -> (memory, y, noise).
+def remembering(policy: PrivatePolicy):
+    """The step of a policy with private memory, from (memory, ready, secret, ...) to (memory, y, noise).
 
     `ready` says that the memory is that of this step already.
     """
     system = policy.system
 
     def step(
-        memory: Memory, ready: Bool[Array, ""], sight: Sight, time: Int[Array, ""], coins: UInt32[Array, "2"]
+        memory: Memory,
+        ready: Bool[Array, ""],
+        secret: Secret,
+        sight: Sight,
+        time: Int[Array, ""],
+        coins: UInt32[Array, "2"],
     ) -> tuple[Memory, Vector, Noise]:
         state, before = clamped(system, sight.state), clamped(system, sight.state_before)
         first = policy.begin(secret, jnp.where(sight.missing, system.initial(secret).mean, state))

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
@@ -27,7 +28,7 @@ from veil.policies.gate import Gate
 from veil.session import look, public_key, take_in
 from veil.sharing.account import Account
 from veil.sharing.budgeting import budgeted
-from veil.sharing.ledger import Entry, LedgerError
+from veil.sharing.chain import Entry, LedgerError
 from veil.sharing.program import Public, first
 from veil.types import External, Scalar
 
@@ -183,6 +184,7 @@ def _replaying(policy: Budgeted):
         assert isinstance(kernel, Gate)  # a `Budgeted` policy has no other
         key = public_key(public.seed, public.time)
         after, _ = take_in(policy, belief, kernel, external, public.shared, key=key)
-        return after, kernel.charge * kernel.open, None if finite else belief.components(kernel)
+        charge = jnp.where(kernel.open, kernel.charge, 0.0)
+        return after, charge, None if finite else belief.components(kernel)
 
     return step

@@ -19,11 +19,13 @@ from veil.policies.private import PrivatePolicy
 from veil.sharing.accountant import Accountant
 from veil.sharing.alarm import Alarm
 from veil.sharing.budgeting import budgeted
+from veil.sharing.chain import LedgerError, about_of
 from veil.sharing.engines import BelievingEngine, Engine, RememberingEngine
 from veil.sharing.inputs import Fault, Request, given
-from veil.sharing.ledger import Ledger, LedgerError, Scratch, about_of
+from veil.sharing.ledger import Ledger
 from veil.sharing.private import MemoryFile, checked_secret
 from veil.sharing.receipt import Release, release_of
+from veil.sharing.scratch import Scratch
 
 MOST_MISSING = 1000  # steps that a gap may have
 CLOSE = 1e-9  # replayed charges may differ by this from those on record, relative and absolute

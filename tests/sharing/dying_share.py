@@ -1,0 +1,168 @@
+"""`veil share` in a process that kills itself at a chosen point of a chosen step, as a power cut would.
+
+Nothing of the program is replaced: the doomed calls run as they are up to the point, and SIGKILL comes there.
+"""
+
+import importlib
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, NoReturn
+
+import jax
+import numpy as np
+
+from veil.cli import main
+from veil.sharing.ledger import Ledger
+from veil.sharing.private import MemoryFile
+
+# Points between the first byte in the ledger and the first byte on the way out, the others, and those of a
+# policy with private memory.
+INSIDE = ("half a line", "line not synced", "durable, not emitted")
+AROUND = ("nothing written", "half the room", "half emitted", "emitted")
+MEMORY = ("half a memory", "memory not in place")
+
+# Processes are forked from a server that has loaded this module, so that they need not load what it loads.
+for _module in ("beliefs", "learners.store", "sharing.sharer", "sharing.stream"):
+    importlib.import_module(f"veil.{_module}")
+
+
+class Death(NamedTuple):
+    """Where the process ends."""
+
+    point: str
+    step: int
+
+
+def die(*_: object, **__: object) -> NoReturn:
+    """By a signal that nothing can catch or clean up after."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("nobody survives this")
+
+
+def share(arguments: Sequence[str], death: Death | None, folder: Path, streams: Sequence[Connection]) -> None:
+    """Run the command, with pipes as input and output; errors and the cache of programs go into a folder."""
+    os.environ["VEIL_CACHE"] = str(folder / "cache")
+    for number, stream in enumerate(streams):
+        os.dup2(stream.fileno(), number)
+        stream.close()
+    os.dup2(os.open(folder / "errors", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    sys.stdin, sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.BufferedReader(io.FileIO(0))),
+        io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w"))),
+        io.TextIOWrapper(io.BufferedWriter(io.FileIO(2, "w"))),
+    )
+    prepare = main.prepare
+
+    def caching_all() -> None:
+        """Small programs too: a process that lives for a second should not compile them again."""
+        prepare()
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+    main.prepare = caching_all
+    if death is not None:
+        arm(death)
+    main.main([*arguments])
+
+
+def arm(death: Death) -> None:
+    """Put the end in its place."""
+    if death.point in ("half emitted", "emitted"):
+        sys.stdout = _Output(sys.stdout.buffer, death)  # pyright: ignore[reportAttributeAccessIssue]
+    elif death.point in MEMORY:
+        _doom(MemoryFile, "write", lambda kept: kept.step == death.step, DOOMS[death.point])
+    elif death.point == "half the room":  # made by the first line that a process writes
+        _doom(Ledger, "_write", lambda entry: "step" in entry, DOOMS[death.point])
+    else:
+        _doom(Ledger, "_write", lambda entry: entry.get("step") == death.step, DOOMS[death.point])
+
+
+def _doom(owner: type, name: str, chosen: Callable[[Any], bool], doom: Callable[[], None]) -> None:
+    """Doom the chosen call of a method."""
+    method = getattr(owner, name)
+
+    def doomed(self: object, given: object) -> object:
+        if chosen(given):
+            doom()
+        return method(self, given)
+
+    setattr(owner, name, doomed)
+
+
+def _half_a_line() -> None:
+    _cut_write(lambda content: content.startswith(b"{"))
+
+
+def _half_the_room() -> None:
+    _cut_write(lambda content: content.startswith(b"\0"))
+
+
+def _cut_write(chosen: Callable[[bytes], bool]) -> None:
+    write = os.pwrite
+
+    def cut(file: int, content: Any, offset: int) -> int:
+        if not chosen(content):
+            return write(file, content, offset)
+        write(file, content[: len(content) // 2], offset)
+        die()
+
+    os.pwrite = cut
+
+
+def _not_synced() -> None:
+    os.fdatasync = die
+
+
+def _synced() -> None:
+    sync = os.fdatasync
+    os.fdatasync = lambda file: die(sync(file))
+
+
+def _half_a_memory() -> None:
+    save = np.savez
+
+    def cut(file: BinaryIO, **content: Any) -> NoReturn:
+        save(file, **content)
+        file.truncate(file.tell() // 2)
+        die()
+
+    np.savez = cut
+
+
+def _not_in_place() -> None:
+    os.replace = die
+
+
+DOOMS: dict[str, Callable[[], None]] = {
+    "nothing written": die,
+    "half the room": _half_the_room,
+    "half a line": _half_a_line,
+    "line not synced": _not_synced,
+    "durable, not emitted": _synced,
+    "half a memory": _half_a_memory,
+    "memory not in place": _not_in_place,
+}
+
+
+class _Output:
+    """Standard output that ends the process within or after the line of a step."""
+
+    def __init__(self, file: BinaryIO, death: Death):
+        self.buffer, self._file, self._death = self, file, death
+        self._doomed = False
+
+    def write(self, line: bytes) -> None:
+        self._doomed = json.loads(line)["step"] == self._death.step
+        half = self._doomed and self._death.point == "half emitted"
+        self._file.write(line[: len(line) // 2] if half else line)
+
+    def flush(self) -> None:
+        self._file.flush()
+        if self._doomed:
+            die()

@@ -1,0 +1,136 @@
+"""Whole streams through a real broker: killed brokers, a killed sharer and absent readers lose nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.sharing.brokers import (
+    DURABLE,
+    MOSQUITTO,
+    Background,
+    Mosquitto,
+    Peer,
+    assert_nothing_is_lost,
+    entries_of,
+    input_line,
+    soon,
+)
+
+pytestmark = pytest.mark.skipif(MOSQUITTO is None, reason="no broker here: install mosquitto to run these")
+STEPS = 200
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with Mosquitto(tmp_path / "broker", *DURABLE) as made:
+        yield made
+
+
+@pytest.fixture
+def peers(broker):
+    """A reader and a writer, both with sessions."""
+    reader, writer = Peer("reader", broker.port, "out"), Peer("writer", broker.port)
+    assert reader.ready.wait(10)
+    yield reader, writer
+    reader.close()
+    writer.close()
+
+
+def test_the_command_survives_its_own_death_and_that_of_the_broker(broker, peers, tmp_path):
+    (reader, writer), path = peers, tmp_path / "stream" / "ledger.jsonl"
+    secret = tmp_path / "secret.json"
+    secret.write_text("1")
+    secret.chmod(0o600)
+    command = [sys.executable, "-m", "veil.cli.main", "share", "gain", "--policy", "noise", "--sd", "0.3"]
+    command += ["--budget", "0.5", "--secret-file", str(secret), "--ledger", str(path)]
+    command += ["--mqtt", f"127.0.0.1:{broker.port}", "--topic-in", "in", "--topic-out", "out"]
+    environment = {**os.environ, "VEIL_CACHE": str(tmp_path / "cache")}
+
+    def share():
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+
+    def feed():
+        for step in range(1, STEPS + 1):
+            writer.send(input_line(step, level=0.01 * step))
+            time.sleep(0.01)
+
+    sharer = share()
+    try:
+        assert sharer.stderr is not None
+        assert any("connected to" in line for line in sharer.stderr)  # from here on the broker keeps inputs
+        threading.Thread(target=feed, daemon=True).start()
+        soon(lambda: len(entries_of(path)) >= 40)
+        sharer.kill()
+        sharer.wait()
+        assert 40 <= len(entries_of(path)) < STEPS
+        sharer = share()
+        soon(lambda: len(entries_of(path)) >= 120, 60)
+        broker.stop()
+        time.sleep(0.5)
+        broker.start()
+        soon(lambda: len(entries_of(path)) == STEPS and STEPS in reader.steps(), 60)
+        sharer.send_signal(signal.SIGINT)
+        assert sharer.wait(20) == 130
+    finally:
+        sharer.kill()
+    assert_nothing_is_lost(path, reader.payloads)
+    assert {entry["decision"] for entry in entries_of(path)} == {"released", "blind"}
+
+
+def test_a_broker_that_is_killed_may_forget_but_readers_get_all_of_the_ledger(broker, peers, tmp_path):
+    """Three times without a warning, while inputs come in; inputs that it forgot itself are gaps."""
+    (reader, writer), path = peers, tmp_path / "ledger.jsonl"
+    sharer = Background(path, broker.port)
+    soon(lambda: sharer.told)
+    for step in range(1, 601):
+        writer.send(input_line(step, level=0.01 * step))
+        time.sleep(0.004)
+        if step % 150 == 0:
+            broker.stop(signal.SIGKILL)
+            broker.start()
+    soon(lambda: len(entries_of(path)) == 600 and 600 in reader.steps(), 60)
+    sharer.end(broker)
+    assert_nothing_is_lost(path, reader.payloads)
+
+
+def test_a_reader_who_is_away_finds_everything_when_it_comes_back(broker, peers, tmp_path):
+    (reader, writer), path = peers, tmp_path / "ledger.jsonl"
+    reader.close()
+    sharer = Background(path, broker.port)
+    soon(lambda: sharer.told)
+    for step in range(1, 1501):  # more than a broker queues by itself
+        writer.send(input_line(step, level=0.01 * step))
+    soon(lambda: len(entries_of(path)) == 1500, 60)
+    assert not reader.payloads
+    reader = Peer("reader", broker.port, "out")
+    soon(lambda: 1500 in reader.steps(), 60)
+    reader.close()
+    sharer.end(broker)
+    assert_nothing_is_lost(path, reader.payloads)
+
+
+def test_a_broker_without_memory_is_told_the_last_releases_again(tmp_path):
+    """It acknowledged them and forgot; who subscribes before we come back gets them all the same."""
+    path = tmp_path / "ledger.jsonl"
+    with Mosquitto(tmp_path / "broker", "persistence false") as broker:
+        writer, sharer = Peer("writer", broker.port), Background(path, broker.port)
+        soon(lambda: sharer.told)
+        for step in range(1, 41):
+            writer.send(input_line(step))
+        soon(lambda: len(entries_of(path)) == 40 and sharer.marked() == 40)
+        writer.close()
+        sharer.end(broker)
+        broker.start()
+        reader = Peer("reader", broker.port, "out")
+        assert reader.ready.wait(10)
+        sharer = Background(path, broker.port)
+        soon(lambda: 40 in reader.steps())
+        reader.close()
+        assert "does not remember us; next step 41" in sharer.told[0]
+        sharer.end(broker)
+    assert_nothing_is_lost(path, reader.payloads)
