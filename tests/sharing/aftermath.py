@@ -26,7 +26,7 @@ def check_answers(answers: dict[int, set[bytes]], rests: list[tuple[int, bytes]]
 def entries_of(path: Path) -> list[dict[str, Any]]:
     """The entries of a ledger whose chain holds, by SHA-256 and nothing of the program."""
     before, found = "0" * 64, []
-    for line in path.read_text().splitlines():
+    for line in path.read_bytes().rstrip(b"\0").decode().splitlines():  # an open one ends in zeros
         digest = json.loads(line)["chain"]
         assert (
             hashlib.sha256((before + line.replace(f',"chain":"{digest}"', "")).encode()).hexdigest() == digest
