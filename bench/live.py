@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bench import report
-from veil.auditing.episodes import doubled
 from veil.policies import GaussianNoise, Policy, Transport
+from veil.precision import doubled
 from veil.sharing import Sharer
 from veil.systems import Platoon, System
 

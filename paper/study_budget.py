@@ -15,7 +15,6 @@ import numpy as np
 import tyro
 
 from veil.auditing.context import Context
-from veil.auditing.episodes import doubled, single
 from veil.auditing.measure import score
 from veil.auditing.options import Options
 from veil.auditing.result import Leakage
@@ -29,6 +28,7 @@ from veil.learners import runs
 from veil.learners.options import PRESETS, Weights
 from veil.policies import GaussianNoise, Policy, Transport, Truth
 from veil.policies.budgeted import Exhausted
+from veil.precision import doubled, single
 from veil.rollout import Record
 from veil.sharing.budgeting import budgeted
 from veil.systems import Platoon

@@ -11,7 +11,6 @@ import pytest
 
 from tests.exact_rung import exact_ladder
 from veil.auditing import two_sides
-from veil.auditing.episodes import single
 from veil.auditing.result import Leakage
 from veil.auditing.rungs import ladder
 from veil.auditing.statistics import Mean
@@ -24,6 +23,7 @@ from veil.learners.looks import Look
 from veil.learners.loop import Trained
 from veil.policies import GaussianNoise, LearnedPolicy, Truth
 from veil.policies.plain import NoiseKernel
+from veil.precision import single
 from veil.reproduce import engine, stages
 from veil.reproduce.columns import TRUE
 from veil.reproduce.options import Extent

@@ -117,9 +117,9 @@ def test_the_folder_says_how_it_was_trained_and_what_came_out(told):
 
 def test_a_loaded_policy_is_the_trained_one(told):
     """Looked at once more it gives the numbers of the file."""
-    from veil.auditing.episodes import single
     from veil.auditing.worlds import faithful
     from veil.learners import examine
+    from veil.precision import single
     from veil.problem import Problem
 
     with jax.enable_x64(True):

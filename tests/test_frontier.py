@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veil.auditing.episodes import doubled
 from veil.auditing.result import Leakage
 from veil.auditing.statistics import Mean
 from veil.frontier import Extent, Frontier, Goal, Point, chart, curve, files, words, zero_leakage_floor
 from veil.frontier.options import WORDS
 from veil.frontier.store import Shelf, point_from, row
 from veil.policies import Transport
+from veil.precision import doubled
 from veil.systems import Gain
 
 ENTROPY = math.log(4)

@@ -10,9 +10,20 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "veil"
 LAYERS = (
-    *("types", "linalg", "laws", "kernel", "systems", "components", "resampling", "beliefs", "distortion"),
-    *("leakage", "policies", "session", "rollout", "attacks", "auditing", "problem", "learners"),
-    *("registration", "environment", "sharing", "frontier", "reproduce", "demos", "cli", "__main__"),
+    *("types", "precision", "linalg", "laws", "kernel", "systems", "components", "resampling", "beliefs"),
+    *(
+        "distortion",
+        "leakage",
+        "policies",
+        "session",
+        "releases",
+        "rollout",
+        "attacks",
+        "auditing",
+        "problem",
+    ),
+    *("learners", "registration", "environment", "sharing", "frontier", "reproduce", "demos", "cli"),
+    "__main__",
 )
 FILES = sorted(PACKAGE.rglob("*.py"))
 LONGEST_FILE, LONGEST_BODY, FEWEST_TESTS = 250, 40, 180

@@ -25,6 +25,7 @@ from tests.sharing.aftermath import check_answers, check_ledger, check_repairs, 
 from tests.sharing.dying_share import AROUND, INSIDE, MEMORY, Death, share
 from tests.sharing.streams import NOISE, SECRET, Plant
 from tests.sharing.test_sharer import counterfactual
+from veil.policies.budgeted import Exhausted
 
 BUDGET = 0.5  # nats
 PATIENCE = 300.0  # seconds without an answer after which the program counts as hung
@@ -40,6 +41,7 @@ class Story:
     folder: Path
     steps: int
     policy: str = "noise"
+    exhausted: Exhausted = "blur"
     answers: dict[int, set[bytes]] = field(default_factory=dict)
     rests: list[tuple[int, bytes]] = field(default_factory=list)  # of lines that were cut, and their step
     codes: list[int] = field(default_factory=list)  # of the processes
@@ -59,8 +61,8 @@ class Story:
     def command(self) -> list[str]:
         words = ["share", "gain", "--secret-file", str(self.secret), "--ledger", str(self.ledger)]
         if self.policy == "noise":
-            words += ["--sd", str(NOISE), "--budget", str(BUDGET), "--on-exhausted", "blur"]
-            words += ["--horizon", str(self.steps)]
+            words += ["--sd", str(NOISE), "--budget", str(BUDGET)]
+            words += ["--on-exhausted", self.exhausted, "--horizon", str(self.steps)]
         return [*words, "--policy", self.policy]
 
     def heard(self, line: bytes) -> None:
@@ -70,14 +72,14 @@ class Story:
 class Life:
     """One process, and what passes between it and the owner."""
 
-    def __init__(self, story: Story, death: Death):
+    def __init__(self, command: list[str], folder: Path, death: Death = NEVER):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tests.sharing.dying_share"])
         self._input, mouth = context.Pipe(duplex=False)
         ear, self._output = context.Pipe(duplex=False)
         self._send, self._read, self._rest = mouth, ear, b""
         own = None if death.point in (*OUTSIDE, NEVER.point) else death
-        given = (story.command, own, story.folder, (self._input, self._output))
+        given = (command, own, folder, (self._input, self._output))
         self.process = context.Process(target=share, args=given)
         self.process.start()
         self._input.close()
@@ -117,7 +119,7 @@ def drive(story: Story, deaths: list[Death], seed: int = 0) -> None:
     starting, step = 1.0, 1
     while step <= story.steps:
         death = planned.popleft() if planned else NEVER
-        began, life = time.monotonic(), Life(story, death)
+        began, life = time.monotonic(), Life(story.command, story.folder, death)
         if death.point == "while starting":
             time.sleep(chance.uniform(0.0, 1.2 * starting))
             life.process.kill()
@@ -167,7 +169,7 @@ def schedule(steps: int, kills: int, seed: int = 0, *, memory: bool = False) -> 
     around = MEMORY if memory else AROUND
     cycle = [(*INSIDE, around[k % len(around)], *OUTSIDE)[n] for k in range(kills) for n in range(6)][:kills]
     when = np.sort(chance.choice(np.arange(1, steps), kills, replace=False))
-    return [Death(point, int(step)) for point, step in zip(chance.permutation(cycle), when, strict=True)]
+    return [Death(str(point), int(step)) for point, step in zip(chance.permutation(cycle), when, strict=True)]
 
 
 def examine(story: Story, deaths: list[Death]) -> str:
@@ -177,7 +179,7 @@ def examine(story: Story, deaths: list[Death]) -> str:
     entries = check_ledger(story.ledger, story.answers)
     repairs = check_repairs([death.point for death in deaths], story.told)
     if story.policy == "noise":
-        check_spending(story.ledger, entries, BUDGET, exhausted="blur", steps=story.steps)
+        check_spending(story.ledger, entries, BUDGET, exhausted=story.exhausted, steps=story.steps)
         found = f"{entries[-1]['total']:.4g} nats charged, the same in a replay"
     else:
         made = [entry["shared"][0] for entry in entries]

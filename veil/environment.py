@@ -17,7 +17,6 @@ from gymnasium import spaces
 from jaxtyping import Array
 
 from veil import systems
-from veil.auditing.episodes import single
 from veil.auditing.worlds import faithful
 from veil.beliefs.base import Belief
 from veil.beliefs.trackers import KalmanTracker
@@ -25,6 +24,7 @@ from veil.leakage.stage import Measure, Method
 from veil.learners.units import usual
 from veil.policies.scaling import Limits
 from veil.policies.steered import Steered
+from veil.precision import single
 from veil.problem import Objective, Outcome, Play, Problem
 from veil.registration import SYSTEMS, register
 from veil.systems import System

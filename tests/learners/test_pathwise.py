@@ -9,10 +9,10 @@ import pytest
 from scipy import special
 
 from tests.learners.learner_truths import LEARNER, by_rounds, dial, halves, information, seen
-from veil.auditing.episodes import single
 from veil.learners import Pathwise, Training, loop, train
 from veil.learners.multiplier import raised
 from veil.learners.pathwise import emphasised
+from veil.precision import single
 from veil.problem import Objective, problem
 from veil.systems import Gain, finite_prior
 

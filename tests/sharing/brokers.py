@@ -132,12 +132,12 @@ class Peer:
     """Another member of the network, with a session that the broker keeps: a reader or a writer."""
 
     def __init__(self, name, port, topic=None):
-        self.payloads, self.topic = [], topic
+        self.payloads, self.confirmed, self.topic = [], set(), topic
         self.client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTProtocolVersion.MQTTv5)
         self.client.reconnect_delay_set(1, 1)
-        self.client.max_inflight_messages_set(10)
         self.client.on_connect = self._connected
         self.client.on_message = lambda client, data, message: self.payloads.append(bytes(message.payload))
+        self.client.on_publish = lambda client, data, mid, reason, properties: self.confirmed.add(mid)
         self.ready = threading.Event()
         self.client.on_subscribe = lambda *_: self.ready.set()
         wishes = Properties(PacketTypes.CONNECT)
@@ -150,7 +150,12 @@ class Peer:
             client.subscribe(self.topic, qos=1)
 
     def send(self, line):
-        return self.client.publish("in", line, qos=1)
+        return self.client.publish("in", line, qos=1).mid
+
+    def send_in_turn(self, line):
+        """Wait for the broker before the next one: the client would overtake itself on connecting again."""
+        message = self.send(line)
+        soon(lambda: message in self.confirmed, 60)
 
     def steps(self):
         return [json.loads(payload)["step"] for payload in list(self.payloads)]

@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from veil.sharing.private import MemoryFile
 INSIDE = ("half a line", "line not synced", "durable, not emitted")
 AROUND = ("nothing written", "half the room", "half emitted", "emitted")
 MEMORY = ("half a memory", "memory not in place")
+FAILURES = ("bug", "full disk", "abort")  # ends of other kinds
 
 # Processes are forked from a server that has loaded this module, so that they need not load what it loads.
 for _module in ("beliefs", "learners.store", "sharing.sharer", "sharing.stream"):
@@ -46,7 +48,8 @@ def die(*_: object, **__: object) -> NoReturn:
 
 
 def share(arguments: Sequence[str], death: Death | None, folder: Path, streams: Sequence[Connection]) -> None:
-    """Run the command, with pipes as input and output; errors and the cache of programs go into a folder."""
+    """Run the command in a folder, with pipes as input and output; errors go into a file there."""
+    os.chdir(folder)
     os.environ["VEIL_CACHE"] = str(folder / "cache")
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
@@ -139,6 +142,14 @@ def _not_in_place() -> None:
     os.replace = die
 
 
+def _bug() -> NoReturn:
+    raise RuntimeError("a bug")
+
+
+def _full_disk() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+
 DOOMS: dict[str, Callable[[], None]] = {
     "nothing written": die,
     "half the room": _half_the_room,
@@ -147,6 +158,9 @@ DOOMS: dict[str, Callable[[], None]] = {
     "durable, not emitted": _synced,
     "half a memory": _half_a_memory,
     "memory not in place": _not_in_place,
+    "bug": _bug,
+    "full disk": _full_disk,
+    "abort": os.abort,
 }
 
 

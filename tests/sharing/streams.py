@@ -34,6 +34,12 @@ def private_policy():
         return Counterfactual(Gain())
 
 
+def value(release):
+    """The one number that was shared."""
+    assert release.shared is not None
+    return release.shared[0]
+
+
 def run(sharer, plant, steps):
     """Share this many steps; the releases."""
     made = []

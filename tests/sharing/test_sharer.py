@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.sharing.streams import NOISE, SECRET, Plant, kalman_charges, noise_policy, private_policy, run
+from tests.sharing.streams import (
+    NOISE,
+    SECRET,
+    Plant,
+    kalman_charges,
+    noise_policy,
+    private_policy,
+    run,
+    value,
+)
 from veil.policies import GaussianNoise
 from veil.sharing import Accountant, Fault, LedgerError, Sharer
 from veil.sharing import engines as engines_module
@@ -50,9 +59,9 @@ def test_charges_are_the_information_of_each_release_given_what_is_public(story)
     charged = np.array([entry["charge"] for entry in entries])
     assert np.allclose(charged[opened], truth[opened], atol=1e-8, rtol=1e-6)
     assert np.all(charged[~np.array(opened)] == 0.0)
-    for entry, value in zip(entries, truth, strict=True):
+    for entry, exact in zip(entries, truth, strict=True):
         if entry["decision"] == "withheld":
-            assert value > entry["left"] - 1e-9
+            assert exact > entry["left"] - 1e-9
     assert sum(opened) > 4 and "withheld" in {entry["decision"] for entry in entries}
 
 
@@ -90,8 +99,8 @@ def test_releases_are_the_state_plus_the_noise_of_the_policy():
         with Sharer(noise_policy(), SECRET, seed=7) as sharer:
             for _ in range(400):
                 made = sharer.share({"level": plant.state}, {"push": plant.external})
-                own.append((made.shared[0] - plant.state) / NOISE)
-                plant.step(made.shared[0])
+                own.append((value(made) - plant.state) / NOISE)
+                plant.step(value(made))
         errors.append(np.array(own))
     first, second = errors
     assert abs(first.mean()) < 4 / math.sqrt(400)
@@ -159,7 +168,7 @@ def test_the_counterfactual_policy_goes_on_from_its_private_memory(tmp_path):
     def once(sharer):
         states.append(plant.state)
         externals.append(plant.external)
-        made.append(sharer.share([plant.state], [plant.external]).shared[0])
+        made.append(value(sharer.share([plant.state], [plant.external])))
         plant.step(made[-1])
 
     for steps in (4, 5, 3):
@@ -190,7 +199,7 @@ def test_a_lost_memory_costs_distortion_and_nothing_else(tmp_path):
                 sharer.share([plant.state], [0.5])
                 plant.step(None)
         with Sharer(private_policy(), SECRET, ledger=ledger) as sharer:
-            releases.append(sharer.share([plant.state], [0.5]).shared[0])
+            releases.append(value(sharer.share([plant.state], [0.5])))
     assert releases[0] == releases[1]
 
 
@@ -200,13 +209,12 @@ def test_a_state_out_of_range_is_moved_to_the_edge(monkeypatch):
     with jax.enable_x64(True):
         policy = GaussianNoise(Platoon(), jnp.asarray([0.3, 0.5]))
     with Sharer(policy, 0, seed=1) as one, Sharer(policy, 0, seed=1) as other:
-        calm = [15.0, 15.0, 20.0]
-        assert (
-            one.share([90.0, 20.0], calm).shared.tolist() == other.share([60.0, 20.0], calm).shared.tolist()
-        )
-        assert (
-            one.share([15.0, 20.0], calm).shared.tolist() != other.share([16.0, 20.0], calm).shared.tolist()
-        )
+        for first, second, same in ((90.0, 60.0, True), (15.0, 16.0, False)):
+            made = [
+                value(sharer.share([speed, 20.0], [15.0, 15.0, 20.0]))
+                for sharer, speed in ((one, first), (other, second))
+            ]
+            assert (made[0] == made[1]) == same
 
 
 @pytest.mark.parametrize(("plant", "alarmed"), [(Plant(0), False), (Plant(0, sd=0.6), True)])

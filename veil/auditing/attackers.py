@@ -16,10 +16,11 @@ from veil.attacks.guides import Unguided
 from veil.attacks.kalman import KalmanBank, Observer, Translated
 from veil.auditing.forecast import Forecast, calibration, lower_bound
 from veil.auditing.result import AttackResult
-from veil.auditing.rungs import believes_data, exact_release, sees_state
+from veil.auditing.rungs import believes_data
 from veil.auditing.statistics import stratified_mean, stratified_rate
 from veil.laws import Law, Point
 from veil.policies import Policy, PrivatePolicy
+from veil.releases import exact_release, sees_state
 from veil.rollout import Record
 from veil.systems import ColouredPlatoon, IdmPlatoon, KnownStart, Platoon, System, WithInitial, WithNoise
 from veil.types import Key

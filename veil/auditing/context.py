@@ -16,11 +16,12 @@ from veil.auditing.measure import shared_components
 from veil.auditing.options import Options
 from veil.auditing.reading import sides_batch
 from veil.auditing.result import AttackResult
-from veil.auditing.rungs import Rung, release_kind
+from veil.auditing.rungs import Rung
 from veil.auditing.sandwich import Sides
 from veil.auditing.store import Store
 from veil.auditing.worlds import World
 from veil.policies import Policy, PrivatePolicy
+from veil.releases import release_kind
 from veil.rollout import Record
 from veil.systems.base import System
 

@@ -17,10 +17,10 @@ from veil.auditing.context import Context
 from veil.auditing.episodes import TRAINING, chosen, in_batches
 from veil.auditing.reading import use_batch
 from veil.auditing.result import AttackResult, WorldResult
-from veil.auditing.rungs import exact_release
 from veil.auditing.statistics import stratified_mean
 from veil.auditing.worlds import World, other_worlds
 from veil.policies import PrivatePolicy
+from veil.releases import exact_release
 from veil.rollout import Record, Transcript
 
 ELSEWHERE = 1024  # test episodes per world

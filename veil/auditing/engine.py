@@ -8,20 +8,22 @@ import numpy as np
 from veil.auditing import elsewhere, reading
 from veil.auditing.attackers import attackers, judged, longer, several_episodes
 from veil.auditing.context import Context
-from veil.auditing.episodes import LONGER, Progress, chosen, doubled, in_batches, looks, replay_batch
+from veil.auditing.episodes import LONGER, Progress, chosen, in_batches, looks, replay_batch
 from veil.auditing.fit import LEVEL, examine
 from veil.auditing.forecast import calibration, vulnerability
 from veil.auditing.gate import Measured, judge
 from veil.auditing.measure import Scored, all_refused, failed_share, per_component, per_secret, refused
 from veil.auditing.options import Options
 from veil.auditing.result import AttackResult, Audit, Quantity, Verdict
-from veil.auditing.rungs import CoupledRung, Rung, exact_release, sees_state
+from veil.auditing.rungs import CoupledRung, Rung
 from veil.auditing.sandwich import Sides
 from veil.auditing.store import Store
 from veil.auditing.two_sides import BLOCK, choose, measure, over_time
 from veil.auditing.utility import Use, table
 from veil.auditing.worlds import faithful
 from veil.policies import Policy, PrivatePolicy, Truth
+from veil.precision import doubled
+from veil.releases import exact_release, sees_state
 from veil.rollout import Record
 from veil.systems.base import System
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Int
 
 from veil.auditing.worlds import World, play
@@ -24,23 +23,6 @@ BATCH = 64  # episodes per call of a compiled program
 WORKERS = 2
 # Episodes are told apart by their numbers: none is used for two purposes.
 PILOT, TRAINING, LONGER = 1_000_000, 2_000_000, 4_000_000
-
-
-def doubled(tree: Tree) -> Tree:
-    """The same object in double precision; call it where that is enabled."""
-    return _cast(tree, jnp.float64)
-
-
-def single(tree: Tree) -> Tree:
-    """The same object in single precision; call it where that is the default."""
-    return _cast(tree, jnp.float32)
-
-
-def _cast(tree: Tree, precision: DTypeLike) -> Tree:
-    def one(leaf: object) -> object:
-        return jnp.asarray(leaf, precision) if eqx.is_inexact_array(leaf) else leaf
-
-    return jax.tree.map(one, tree)
 
 
 def in_batches(

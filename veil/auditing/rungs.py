@@ -11,13 +11,11 @@ from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import Observer
 from veil.attacks.smc import Filter
 from veil.auditing.sandwich import APART, Sides, both_sides
-from veil.laws import Gaussian, Held, Law, Mixture, Point
-from veil.policies import GaussianNoise, Policy, PrivatePolicy, Truth
-from veil.policies.budgeted import Budgeted
+from veil.laws import Gaussian, Held, Mixture
+from veil.policies import GaussianNoise, Policy, PrivatePolicy
 from veil.policies.metric import output_noise
-from veil.policies.plain import GridKernel
+from veil.releases import exact_release, release_kind, sees_state
 from veil.rollout import Record, rollout
-from veil.session import first_look
 from veil.systems.base import System
 from veil.types import Key, Scalar
 
@@ -158,37 +156,10 @@ def ladder(system: System, policy: Policy | PrivatePolicy) -> tuple[Rung, ...]:
     )
 
 
-def release_kind(system: System, policy: Policy) -> tuple[Law, bool]:
-    """The type of the release laws, and whether they come from a quantiser. Nothing is computed."""
-    grid = []
-
-    def probe() -> Law:
-        start = system.initial(system.prior.secrets[0]).mean
-        time = jnp.asarray(1, jnp.int32)
-        kernel = policy.kernel(first_look(policy), system.initial_external(), time)
-        grid.append(isinstance(kernel, GridKernel))
-        return kernel(policy.system.prior.secrets[0], start[: len(policy.system.state_fields)])
-
-    return eqx.filter_eval_shape(probe), grid[-1]
-
-
-def exact_release(law: Law | None) -> bool:
-    """Whether releases carry no noise, fresh or held, so that no filter has a density to weigh by."""
-    return isinstance(law.inner if isinstance(law, Held) else law, Point)
-
-
 def believes_data(system: System) -> GaussianNoise:
     """What a reader assumes who takes the releases for the truth, up to a tenth of one step's noise."""
     spread = output_noise(system)
     return GaussianNoise(system, jnp.where(spread > 0, 0.1 * spread, 1e-3))
-
-
-def sees_state(system: System, policy: Policy) -> bool:
-    """Whether the releases are the whole state as it is."""
-    start = system.initial(system.prior.secrets[0]).mean + 1.25
-    whole = len(system.shared_fields) == len(system.state_fields)
-    inner = policy.inner if isinstance(policy, Budgeted) else policy
-    return isinstance(inner, Truth) and whole and bool(jnp.allclose(system.output(start), start))
 
 
 def _gap(found: Array, given: Array) -> Array:

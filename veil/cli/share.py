@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXHAUSTED = ("withhold", "blind", "blur")
 LEDGER = "ledger.jsonl"
-STOPPED = 1  # exit code of --strict at a fault
+STOPPED = 1  # exit code of --strict at a fault, and where nothing can be written
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Share:
     Every release is in the ledger before it goes out; started again with the same ledger, the stream goes on
     where it was, and steps that were released are answered with the same bytes. For example:
     `veil share runs/platoon --secret-file driver.json --budget 0.1 < sensor.jsonl`.
-    Exit code 2: a mistake on the command line; 1: a fault with --strict; 130: stopped by Ctrl-C.
+    Exit code 2: a mistake on the command line; 1: a fault with --strict, or a file or output that cannot be
+    written; 130: stopped by Ctrl-C.
     """
 
     run_or_system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -106,10 +107,8 @@ class Share:
         except Fault as fault:
             tell(f"{fault} Stopped (--strict). The same command goes on.")
             sys.exit(STOPPED)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            tell("nobody reads the output any more. The same command goes on.")
-            sys.exit(STOPPED)
+        except OSError as error:
+            give_up(error)
         except KeyboardInterrupt:
             tell("stopped. The same command goes on.")
             sys.exit(130)
@@ -160,6 +159,16 @@ class Share:
 def tell(text: str) -> None:
     """A line for the owner."""
     print(f"veil share: {text}", file=sys.stderr, flush=True)
+
+
+def give_up(error: OSError) -> NoReturn:
+    """End where a file or the output cannot be written; nothing went out that is not in the ledger."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or it would fail again at the end
+    reason = (error.strerror or str(error)).rstrip(".")
+    if isinstance(error, BrokenPipeError):
+        reason = "nobody reads the output any more"
+    tell(f"{reason}. The same command goes on.")
+    sys.exit(STOPPED)
 
 
 def replayed(done: int, total: int) -> None:

@@ -9,7 +9,6 @@ import jax.random as jr
 import numpy as np
 
 from veil.auditing.context import Context
-from veil.auditing.episodes import doubled
 from veil.auditing.options import Options
 from veil.auditing.statistics import Mean
 from veil.auditing.store import Store, fingerprint
@@ -19,6 +18,7 @@ from veil.frontier.options import Extent, Goal
 from veil.frontier.point import Frontier, Point, measured, true_use
 from veil.frontier.store import Shelf
 from veil.policies import Policy, Truth
+from veil.precision import doubled
 from veil.systems.base import System
 
 Report = Callable[[str, str, int, int], None]

@@ -7,12 +7,12 @@ from pathlib import Path
 import jax.random as jr
 
 import veil
-from veil.auditing.episodes import single
 from veil.auditing.store import fingerprint
 from veil.frontier.options import LEARNED, Extent, Goal, Kind
 from veil.learners import Design, Pathwise, StoreError, Training, designed, load_arrays, save_arrays, train
 from veil.learners.store import about
 from veil.policies import GaussianNoise, LearnedPolicy, Policy, Quantised, ResidualPolicy, Transport
+from veil.precision import single
 from veil.problem import Objective, problem
 from veil.systems.base import System
 

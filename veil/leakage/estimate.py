@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array, Float, Int
-from scipy.stats import qmc
 
 from veil import linalg
 from veil.components import Components
@@ -85,6 +84,8 @@ def estimate_per_component(components: Components, points: int = 8, *, key: Key)
 
 def shifted_sobol(points: int, dimensions: int, dtype, *, key: Key) -> Float[Array, "S D"]:
     """Sobol' points with one random shift modulo one, strictly inside the unit cube."""
+    from scipy.stats import qmc  # slow to import, and not needed live
+
     base = qmc.Sobol(dimensions, scramble=False).random_base2(max(points - 1, 0).bit_length())[:points]
     shift = jax.random.uniform(key, (1, dimensions), dtype)
     return _inside((jnp.asarray(base, dtype) + shift) % 1.0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from veil.attacks.kalman import Translated
 from veil.auditing.context import Context
-from veil.auditing.episodes import chosen, doubled, in_batches
+from veil.auditing.episodes import chosen, in_batches
 from veil.auditing.gate import width_limit
 from veil.auditing.measure import score, unknown
 from veil.auditing.options import Options
@@ -25,6 +25,7 @@ from veil.auditing.statistics import Mean, stratified_mean
 from veil.auditing.store import Store
 from veil.learners.base import Family
 from veil.policies import Policy, PrivatePolicy
+from veil.precision import doubled
 from veil.problem import Problem
 
 Number = TypeVar("Number", float, np.ndarray)

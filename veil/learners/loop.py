@@ -11,7 +11,6 @@ import equinox as eqx
 import jax
 import jax.random as jr
 
-from veil.auditing.episodes import single
 from veil.auditing.store import fingerprint
 from veil.learners.base import Family, Learner, Progress
 from veil.learners.course import Course
@@ -19,6 +18,7 @@ from veil.learners.diary import Diary
 from veil.learners.looks import Look, examine
 from veil.learners.options import Training
 from veil.policies.learned import LearnedPolicy
+from veil.precision import single
 from veil.types import Key
 
 Report = Callable[[dict[str, float]], None]

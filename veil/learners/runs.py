@@ -16,7 +16,6 @@ import jax
 import jax.random as jr
 
 from veil import __version__
-from veil.auditing.episodes import single
 from veil.auditing.files import plain, replace_text
 from veil.auditing.worlds import faithful
 from veil.leakage.stage import Measure
@@ -28,6 +27,7 @@ from veil.learners.loop import Report, Trained, train
 from veil.learners.options import Design, Leakage, Training, Weights
 from veil.learners.store import StoreError, about, load_arrays, save_arrays
 from veil.policies.learned import LearnedPolicy
+from veil.precision import single
 from veil.problem import Objective, Problem
 from veil.systems.base import System
 

@@ -113,7 +113,7 @@ class Budgeted(Policy):
         steps: over which a blurring policy divides its budget.
         tracker: the belief that charges are computed by; None for that of the policy.
         measure: how a release is charged.
-        unit: of the blur, a standard deviation per axis; by default the noise of one step in the axis where
+        unit: of the blur, a standard deviation per axis. By default the noise of one step in the axis where
             the distortion feels it least, and as much distortion in the others.
     """
 
@@ -140,7 +140,8 @@ class Budgeted(Policy):
             raise ValueError(f"exhausted must be one of {', '.join(get_args(Exhausted))}; got {exhausted!r}.")
         self.inner, self.exhausted, self.steps, self.tracker = inner, exhausted, steps, tracker
         self.measure = Measure("live") if measure is None else measure
-        self.unit = _usual_unit(inner.system) if unit is None else jnp.asarray(unit)
+        usual = _usual_unit if exhausted == "blur" else _no_unit
+        self.unit = usual(inner.system) if unit is None else jnp.asarray(unit)
         self.budget = jnp.asarray(budget, self.unit.dtype)
 
     @property
@@ -209,6 +210,12 @@ class Budgeted(Policy):
         return offer, ~too_much(offer)
 
 
+def _no_unit(system: System) -> Float[Array, " Y"]:
+    """Zeros: nothing is blurred."""
+    return jnp.zeros(len(system.shared_fields), system.prior.log_masses.dtype)
+
+
+@eqx.filter_jit
 def _usual_unit(system: System) -> Float[Array, " Y"]:
     length = jnp.sqrt(jnp.diagonal(distortion_metric(system)))
     felt = output_noise(system) * length

@@ -10,13 +10,14 @@ import numpy as np
 
 import veil
 from veil.auditing.context import Context
-from veil.auditing.episodes import chosen, doubled, single
+from veil.auditing.episodes import chosen
 from veil.auditing.options import Options
 from veil.auditing.store import Store, fingerprint
 from veil.distortion import expected_distance
 from veil.learners import runs
 from veil.learners.store import StoreError
 from veil.policies import GaussianNoise, Policy, PrivatePolicy
+from veil.precision import doubled, single
 from veil.reproduce import stages
 from veil.reproduce.adapt import from_equilibrium, with_particles, with_system
 from veil.reproduce.charges import chargeable

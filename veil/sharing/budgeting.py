@@ -4,7 +4,6 @@ import math
 
 from jaxtyping import Array, Float
 
-from veil.auditing.rungs import exact_release, release_kind, sees_state
 from veil.beliefs.particles import Scheme
 from veil.beliefs.trackers import KalmanTracker, ObservedTracker, ParticleTracker, Tracker
 from veil.laws import Finite, Gaussian, Held
@@ -12,6 +11,7 @@ from veil.leakage.stage import Measure
 from veil.policies.base import PlainPolicy, Policy
 from veil.policies.budgeted import Budgeted, Exhausted
 from veil.policies.private import PrivatePolicy
+from veil.releases import exact_release, release_kind, sees_state
 
 PARTICLES = 81  # per secret, where particles charge and nobody said how many
 

@@ -45,7 +45,7 @@ class Engine(abc.ABC):
 
     def __init__(self, system: System, secret: np.ndarray):
         self.step, self._secret = 0, secret
-        self._anywhere = np.asarray(expected_start(system), float)
+        self._anywhere = np.asarray(jax.jit(lambda: expected_start(system))(), float)
         self._external = np.asarray(system.initial_external(), float)
         self._state: np.ndarray | None = None
 

@@ -113,22 +113,29 @@ class Ledger:
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         chain, line = chained(entry, self._chain)
-        self._make_room(len(line))
-        os.pwrite(self._file, line, self._end)
-        os.fdatasync(self._file)
-        self._chain, self._end = chain, self._end + len(line)
+        try:
+            self._make_room(len(line))
+            self._put(line)
+            os.fdatasync(self._file)
+            self._chain, self._end = chain, self._end + len(line)
+        except BaseException:  # nothing went out; what is left of this line would spoil the next one
+            os.ftruncate(self._file, self._end)
+            self._ready = self._end
+            raise
 
     def _make_room(self, size: int) -> None:
         """Zeros for this line and many more; a full disk is noticed here, before anything is promised."""
         if self._end + size <= self._ready:
             return
         wanted = max(ROOM, size)
-        written = os.pwrite(self._file, bytes(wanted), self._end)
-        if written < wanted:
-            os.ftruncate(self._file, self._end)
-            raise OSError(f"{self.path} cannot grow: the disk may be full. Make room and start again.")
+        self._put(bytes(wanted))
         os.fsync(self._file)
         self._ready = self._end + wanted
+
+    def _put(self, content: bytes) -> None:
+        """Write at the end of the lines."""
+        if os.pwrite(self._file, content, self._end) < len(content):
+            raise OSError(f"{self.path} cannot grow: the disk may be full. Make room and start again.")
 
     def __contains__(self, step: int) -> bool:
         """Whether this step was released or decided already."""

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ class MemoryFile:
         try:
             with np.load(self.path, allow_pickle=False) as file:
                 return Kept(int(file["step"]), file["memory"], file["state"], file["external"])
-        except (OSError, ValueError, KeyError, EOFError):
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
 
     def write(self, kept: Kept) -> None:

@@ -15,8 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from veil.auditing.episodes import doubled
-from veil.auditing.rungs import release_kind
 from veil.auditing.store import fingerprint
 from veil.beliefs.base import Belief
 from veil.components import Components
@@ -25,6 +23,8 @@ from veil.leakage.door import mutual_information
 from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted, Exhausted, Spending
 from veil.policies.gate import Gate
+from veil.precision import doubled
+from veil.releases import release_kind
 from veil.session import look, public_key, take_in
 from veil.sharing.account import Account
 from veil.sharing.budgeting import budgeted

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from veil import __version__
-from veil.auditing.episodes import doubled
 from veil.auditing.store import fingerprint
 from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted, Exhausted
 from veil.policies.private import PrivatePolicy
+from veil.precision import doubled
 from veil.sharing.accountant import Accountant
 from veil.sharing.alarm import Alarm
 from veil.sharing.budgeting import budgeted

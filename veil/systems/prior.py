@@ -7,7 +7,6 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.stats import qmc
 
 from veil.types import Scalar
 
@@ -71,6 +70,8 @@ def quasi_random_prior(marginals: Sequence[_Marginal], count: int, *, seed: int 
         count: how many secrets.
         seed: seed of the scrambling.
     """
+    from scipy.stats import qmc  # takes a third of a second to import, which a live restart does not have
+
     sobol = qmc.Sobol(len(marginals), scramble=True, rng=seed)
     points = sobol.random_base2(max(count - 1, 0).bit_length())[:count]
     return finite_prior(np.stack([law.ppf(points[:, i]) for i, law in enumerate(marginals)], axis=1))

@@ -1,0 +1,59 @@
+"""Twenty of the kills of `make torture`, and what a replay is to the process that wrote the ledger."""
+
+import shutil
+from collections import Counter
+
+import pytest
+
+from tests.sharing.aftermath import check_answers, check_beliefs
+from tests.sharing.dying_share import AROUND, INSIDE, MEMORY
+from tests.sharing.streams import SECRET, Plant, noise_policy, run
+from tests.torture import OUTSIDE, Story, drive, examine, schedule
+from veil.sharing import Sharer
+
+
+@pytest.mark.parametrize(("policy", "kills", "steps"), [("noise", 14, 70), ("counterfactual", 6, 20)])
+def test_nobody_can_tell_that_the_program_was_killed(tmp_path, policy, kills, steps):
+    story = Story(tmp_path, steps, policy, "blind")
+    deaths = schedule(steps, kills, 3, memory=policy == "counterfactual")
+    drive(story, deaths, 3)
+    examine(story, deaths)
+
+
+def test_at_least_a_third_of_the_kills_are_between_write_and_emit():
+    for kills, steps, memory in ((300, 2000, False), (30, 200, True), (14, 70, False), (6, 20, True)):
+        deaths = schedule(steps, kills, 3, memory=memory)
+        points, when = Counter(death.point for death in deaths), [death.step for death in deaths]
+        assert len(deaths) == kills and sum(points[point] for point in INSIDE) * 3 >= kills
+        assert when == sorted(set(when)) and when[0] >= 1 and when[-1] < steps
+        assert all(points[point] for point in (*INSIDE, *OUTSIDE))
+        assert all(points[point] for point in (MEMORY if memory else AROUND)) or kills < 20
+
+
+@pytest.mark.parametrize("exhausted", ["blind", "blur"])
+def test_a_replay_has_the_belief_of_the_process_that_lived_on(tmp_path, exhausted):
+    """To the last bit, over faults, gaps and refusals."""
+    path, plant, options = tmp_path / "ledger.jsonl", Plant(2), {"budget": 0.2, "exhausted": exhausted}
+    with Sharer(noise_policy(), SECRET, ledger=path, **options) as alive:
+        run(alive, plant, 25)
+        alive.share([float("nan")], [0.3])
+        alive.share([plant.state], [plant.external], step=30)
+        run(alive, plant, 10)
+        shutil.copy(path, tmp_path / "copy.jsonl")
+        with Sharer(noise_policy(), SECRET, ledger=tmp_path / "copy.jsonl", **options) as again:
+            assert again.next_step == alive.next_step == 41
+            assert again.accountant.total() == alive.accountant.total()
+            check_beliefs(again, alive)
+
+
+def test_the_checks_find_what_they_are_for():
+    """A gap, a second value, and a value that was begun and then changed."""
+    good = {1: {b'{"step": 1}'}, 2: {b'{"step": 2}'}}
+    check_answers(good, [(2, b'{"st')], 2)
+    for bad, rests in (
+        ({1: good[1]}, []),
+        ({**good, 2: {b'{"step": 2}', b'{"step": 2, }'}}, []),
+        (good, [(2, b'{"step": 3')]),
+    ):
+        with pytest.raises(AssertionError):
+            check_answers(bad, rests, 2)
