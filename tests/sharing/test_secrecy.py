@@ -1,11 +1,10 @@
-"""What is never written: the secret, the states, the noise and the private randomness. All files are searched."""
+"""What is never written: the secret, the states, the noise, the private randomness. Every file is searched."""
 
 import json
-import os
+import resource
 import signal
 import stat
 import struct
-import time
 import traceback
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from jax._src.compilation_cache import decompress_executable
 
 from tests.sharing.dying_share import FAILURES, Death
 from tests.sharing.streams import NOISE, noise_policy
-from tests.torture import Life
+from tests.torture import NEVER, Life
 from veil.sharing import Sharer
 from veil.sharing import engines as engines_module
 from veil.sharing.private import SecretError, read_secret
@@ -28,7 +27,7 @@ FILES = {"secret.json", "ledger.jsonl", "errors"}
 
 
 class Lived(NamedTuple):
-    """What a stream left: its folder, all that went out, the compiled programs before others came, its values."""
+    """What streams left: their folder, all that went out, the programs of the first one, private values."""
 
     folder: Path
     out: bytes
@@ -47,7 +46,7 @@ def noise_of(states, externals, secret):
     return (states[1:] - secret * states[:-1] - externals[:-1]) / SD
 
 
-def lived(folder, policy, secret, seed, death=Death("never", 0), ledger="ledger.jsonl"):
+def lived(folder, policy, secret, seed, death=NEVER, ledger="ledger.jsonl"):
     """One process on one stream; what it put out, and how it ended."""
     (folder / "secret.json").write_text(json.dumps({"gain": secret}))
     (folder / "secret.json").chmod(0o600)
@@ -60,8 +59,7 @@ def lived(folder, policy, secret, seed, death=Death("never", 0), ledger="ledger.
         if line is None:
             break
         if step == 1:
-            limits = Path(f"/proc/{life.process.pid}/limits").read_text()
-            assert "Max core file size         0                    0 " in limits
+            assert resource.prlimit(life.process.pid or 0, resource.RLIMIT_CORE) == (0, 0)  # no dumps
         out += line + b"\n"
     return out, life.end()[0]
 
@@ -88,8 +86,8 @@ def left(request, tmp_path_factory):
 
 def traces(value):
     """How a number could be written: in digits, or as it is in memory."""
-    digits = f"{abs(value):.16e}".replace(".", "")[:12]
-    return [digits.encode(), struct.pack("<d", value), struct.pack(">d", value), abs(value).hex()[4:-3].encode()]
+    digits, binary = f"{abs(value):.16e}".replace(".", "")[:12], value.hex().split(".")[1].split("p")[0]
+    return [digits.encode(), binary.encode(), struct.pack("<d", value), struct.pack(">d", value)]
 
 
 def contents(path):
@@ -113,7 +111,7 @@ def test_nothing_that_was_written_holds_anything_private(left):
 
 
 def test_the_search_finds_what_it_is_for(left):
-    """The secret in its own file, the last state in the private memory, and both in a log that a fool wrote."""
+    """The secret in its own file, a state in the private memory, and all of them in a careless log."""
     assert held((left.folder / "secret.json").read_bytes(), left.private) == [OTHER] * len(FAILURES)
     memory = left.folder / "secret.json.memory"
     if memory.exists():
@@ -135,3 +133,51 @@ def test_only_the_ledger_and_the_memory_are_made_and_the_memory_is_the_owners(le
 def test_compiled_programs_do_not_depend_on_the_secret(left):
     """Not even their names, which are digests of what was compiled."""
     assert {path.name for path in (left.folder / "cache").iterdir()} == left.programs
+
+
+def entries(secret, states, monkeypatch, **options):
+    """Ledger and receipts of a stream with known coins, the clock apart."""
+    coins = iter(np.random.default_rng(4).integers(1 << 31, 1 << 32, (100, 2)).astype(np.uint32))
+    monkeypatch.setattr(engines_module, "_coins", lambda: next(coins))
+    with Sharer(noise_policy(), secret, seed=5, **options) as sharer:
+        made = [
+            sharer.share([state], [external]).receipt
+            for state, external in zip(states, inputs(0)[1], strict=True)
+        ]
+        about, kept = sharer.ledger.about, [{**entry, "milliseconds": 0.0} for entry in sharer.ledger]
+    return about, kept, [{**vars(receipt), "milliseconds": 0.0} for receipt in made]
+
+
+def test_what_is_public_depends_on_the_secret_through_the_releases_alone(monkeypatch):
+    """Two secrets with the same states and coins have the same ledger, bit for bit, and the same receipts."""
+    states = inputs(0)[0]
+    ours, theirs = (entries([secret], states, monkeypatch) for secret in (SECRET, 0.9))
+    assert ours == theirs and sum(entry["charge"] for entry in ours[1]) > 0.01
+
+
+def test_where_nothing_may_leak_what_is_public_depends_on_neither_secret_nor_states(monkeypatch):
+    """Without a budget all releases but the first, which no secret has a part in, are what is expected."""
+    first, second = inputs(1)[0], inputs(2)[0]
+    second[0] = first[0]
+    options = {"budget": 0.0, "exhausted": "blind"}
+    ours = entries([SECRET], first, monkeypatch, **options)
+    assert ours == entries([0.3], second, monkeypatch, **options)
+    assert [entry["decision"] for entry in ours[1]] == ["released", *["blind"] * (STEPS - 1)]
+    assert len({entry["shared"][0] for entry in ours[1]}) == STEPS
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(f"{SECRET} 1", f'{{"gain": "{SECRET}x"}}', f"[{SECRET}, {SECRET}]", f'{{"gian": {SECRET}}}'),
+        *(f"[{SECRET}e999]", f'"{SECRET}?"', f"[[{SECRET}]]", "612345678901", f'{{"gain": [{SECRET}]}}'),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_not_repeated(tmp_path, content):
+    """Neither in the message nor in a traceback."""
+    path = tmp_path / "secret.json"
+    path.write_text(content)
+    path.chmod(0o600)
+    with pytest.raises(SecretError) as caught:
+        read_secret(path, Gain())
+    assert "612345" not in "".join(traceback.format_exception(caught.value))

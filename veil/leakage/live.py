@@ -21,7 +21,11 @@ from veil.types import LOG_ZERO, Scalar
 
 LINES = {1: 193, 2: 49}  # of the grid per axis, by dimension; beyond, there is no integral
 REACH = 7.5  # standard deviations
-STRENGTHS = (1.0, 0.6)  # of the tilt where all covariances of a secret are one; 0 comes for free
+STRENGTHS = (1.0,)  # of the tilt where all covariances of a secret are one; 0 comes for free
+MANY, ROUNDING = (
+    256,
+    1e-5,
+)  # components per secret from which pairs are taken in single precision, and its price
 
 
 def live_bound(components: Components) -> Scalar:
@@ -94,18 +98,24 @@ def _any_entropies(components: Components) -> Float[Array, " K"]:
 
 def _alike_entropies(components: Components) -> Float[Array, " K"]:
     """TILT for each secret whose components have one covariance: in its own units that is the identity."""
-    secrets, stride = components.secrets, components.stride
+    secrets, stride = components.secrets, components.stride or 0
     scale = components.parts.scale.reshape(secrets, stride, *components.parts.scale.shape[1:])[:, 0]
     mean = components.parts.mean.reshape(secrets, stride, -1)
     log_weights = components.log_conditional.reshape(secrets, stride)
 
     def one(group: tuple[Array, Array, Array]) -> Scalar:
         scale, mean, log_weights = group
-        points = mean @ linalg.invert_lower(scale).T
-        rows = blocks(lambda point: _round_tilt(point, points, log_weights), points, points.shape[0])
-        return jnp.exp(log_weights) @ rows + 0.5 * linalg.log_determinant(scale)
+        points, weights, lost = mean @ linalg.invert_lower(scale).T, log_weights, 0.0
+        if stride >= MANY:  # centred and in units of their own spread, so that few digits are enough
+            points, weights, lost = _short(points - points[:1]), _short(log_weights), ROUNDING
+        rows = blocks(lambda point: _round_tilt(point, points, weights), points, stride).astype(mean.dtype)
+        return jnp.exp(log_weights) @ rows + 0.5 * linalg.log_determinant(scale) - lost
 
     return jax.lax.map(one, (scale, mean, log_weights))
+
+
+def _short(values: Array) -> Array:
+    return values.astype(jnp.float32)
 
 
 def _round_tilt(point: Array, points: Float[Array, "M d"], log_weights: Float[Array, " M"]) -> Scalar:

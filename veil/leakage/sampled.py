@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 from scipy.special import ndtri, xlogy
-from scipy.stats import qmc
 
 from veil.leakage.confidence import bounded_mean
 from veil.leakage.curve import curve_order
@@ -24,6 +23,8 @@ def by_estimate(mixture: Labelled, samples: int = 16384, seed: int = 0) -> Nats:
     Half of the points are drawn as the release is; the others visit every secret and every component
     alike and are weighted down, or a rare secret would be missed and the error with it.
     """
+    from scipy.stats import qmc  # slow to import, and not needed live
+
     each = 1 << max(0, -(-_count(samples) // SCRAMBLES) - 1).bit_length()
     even = mixture.weight / mixture.masses[mixture.secret] / len(mixture.masses)
     present = mixture.weight > 0
