@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.sharing.aftermath import check_answers, check_ledger, check_repairs, check_spending
-from tests.sharing.dying_share import AROUND, INSIDE, MEMORY, Death, share
+from tests.sharing.dying_share import AROUND, INSIDE, MEMORY, SNAPSHOTS, Death, share
 from tests.sharing.streams import NOISE, SECRET, Plant
 from tests.sharing.test_sharer import counterfactual
 from veil.policies.budgeted import Exhausted
@@ -150,7 +150,7 @@ def _live(story: Story, life: Life, death: Death, plant: Plant, step: int, pause
             story.states.append(plant.state)
             story.externals.append(plant.external)
         life.say(step, story.states[-1], story.externals[-1])
-        if death == ("any moment", step):
+        if death.point == "any moment" and step >= death.step:
             time.sleep(pause)
             life.process.kill()
         line = life.hear()
@@ -168,13 +168,14 @@ def schedule(steps: int, kills: int, seed: int = 0, *, memory: bool = False) -> 
     chance = np.random.default_rng(seed)
     around = MEMORY if memory else AROUND
     cycle = [(*INSIDE, around[k % len(around)], *OUTSIDE)[n] for k in range(kills) for n in range(6)][:kills]
-    when = np.sort(chance.choice(np.arange(1, steps), kills, replace=False))
+    when = np.sort(chance.choice(np.arange(1, steps - SNAPSHOTS), kills, replace=False))
     return [Death(str(point), int(step)) for point, step in zip(chance.permutation(cycle), when, strict=True)]
 
 
 def examine(story: Story, deaths: list[Death]) -> str:
     """Check all that must hold; gives a sentence about it."""
-    assert story.codes == [-signal.SIGKILL] * len(deaths) + [0], "a process that ended otherwise"
+    ends = [-signal.SIGKILL] * len(deaths) + [0]
+    assert story.codes == ends, f"processes ended by {story.codes}; the last one said {story.told[-1]}"
     check_answers(story.answers, story.rests, story.steps)
     entries = check_ledger(story.ledger, story.answers)
     repairs = check_repairs([death.point for death in deaths], story.told)

@@ -101,6 +101,7 @@ def standard_error(values):
     return float(np.std(values) / np.sqrt(len(values)))
 
 
+@pytest.mark.study
 def test_it_finds_most_of_what_a_kalman_bank_finds_and_not_more():
     index, public = fresh("noisy")
 

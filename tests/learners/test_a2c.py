@@ -127,6 +127,7 @@ def test_crediting_against_the_mean_kernel_saves_most_of_the_noise(float64):
 
 
 @pytest.mark.study
+@pytest.mark.study
 def test_learning_comes_to_the_best_kernel():
     """Three atoms, one step: the objective is convex in the rows, so scipy finds its least value."""
     made, atoms = split(), np.linspace(-1, 1, 3)
@@ -267,6 +268,7 @@ def test_what_is_foreseen_is_what_the_owners_step_brings(float64):
     )
 
 
+@pytest.mark.study
 @pytest.mark.study
 def test_progress_is_all_in_its_arrays():
     """What is saved, put into the skeleton of another beginning, goes on with the same bits."""

@@ -167,6 +167,7 @@ def test_targets_follow_slowly_and_an_encoder_comes_apart_from_its_network():
     assert float(found["a"]) == 1.5
 
 
+@pytest.mark.study
 def test_a_learner_is_saved_whole(tmp_path):
     """Replay, critic, targets and optimisers are arrays that a file holds."""
     made, policy = split("mgf")
@@ -193,6 +194,7 @@ def test_one_plant_only():
         one((made, made))
 
 
+@pytest.mark.study
 def test_the_repaired_learner_finds_the_best_affine_release(monkeypatch):
     """Within 3 % of the optimum by scipy and quadrature, judged on the way by its exact value."""
     made, policy = split()

@@ -1,4 +1,4 @@
-"""`veil share` in a process that kills itself at a chosen point of a chosen step, as a power cut would.
+"""`veil share` in a process that kills itself at a chosen point, at the first occasion from some step on.
 
 Nothing of the program is replaced: the doomed calls run as they are up to the point, and SIGKILL comes there.
 """
@@ -19,15 +19,18 @@ import jax
 import numpy as np
 
 from veil.cli import main
+from veil.sharing import snapshot
 from veil.sharing.ledger import Ledger
 from veil.sharing.private import MemoryFile
 
 # Points between the first byte in the ledger and the first byte on the way out, the others, and those of a
 # policy with private memory.
 INSIDE = ("half a line", "line not synced", "durable, not emitted")
-AROUND = ("nothing written", "half the room", "half emitted", "emitted")
+AROUND = ("half the room", "snapshot not in place", "nothing written", "half emitted", "emitted")
 MEMORY = ("half a memory", "memory not in place")
-FAILURES = ("bug", "full disk", "abort")  # ends of other kinds
+FAILURES = ("full disk", "bug", "abort")  # ends of other kinds
+
+SNAPSHOTS = 16  # steps between two; usually there are more
 
 # Processes are forked from a server that has loaded this module, so that they need not load what it loads.
 for _module in ("beliefs", "learners.store", "sharing.sharer", "sharing.stream"):
@@ -35,7 +38,7 @@ for _module in ("beliefs", "learners.store", "sharing.sharer", "sharing.stream")
 
 
 class Death(NamedTuple):
-    """Where the process ends."""
+    """Where the process ends, and the first step at which it does."""
 
     point: str
     step: int
@@ -51,6 +54,7 @@ def share(arguments: Sequence[str], death: Death | None, folder: Path, streams: 
     """Run the command in a folder, with pipes as input and output; errors go into a file there."""
     os.chdir(folder)
     os.environ["VEIL_CACHE"] = str(folder / "cache")
+    snapshot.EVERY = SNAPSHOTS
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
@@ -78,12 +82,12 @@ def arm(death: Death) -> None:
     """Put the end in its place."""
     if death.point in ("half emitted", "emitted"):
         sys.stdout = _Output(sys.stdout.buffer, death)  # pyright: ignore[reportAttributeAccessIssue]
+    elif death.point == "snapshot not in place":
+        _doom_snapshot(death.step)
     elif death.point in MEMORY:
-        _doom(MemoryFile, "write", lambda kept: kept.step == death.step, DOOMS[death.point])
-    elif death.point == "half the room":  # made by the first line that a process writes
-        _doom(Ledger, "_write", lambda entry: "step" in entry, DOOMS[death.point])
+        _doom(MemoryFile, "write", lambda kept: kept.step >= death.step, DOOMS[death.point])
     else:
-        _doom(Ledger, "_write", lambda entry: entry.get("step") == death.step, DOOMS[death.point])
+        _doom(Ledger, "_write", lambda entry: entry.get("step", 0) >= death.step, DOOMS[death.point])
 
 
 def _doom(owner: type, name: str, chosen: Callable[[Any], bool], doom: Callable[[], None]) -> None:
@@ -96,6 +100,17 @@ def _doom(owner: type, name: str, chosen: Callable[[Any], bool], doom: Callable[
         return method(self, given)
 
     setattr(owner, name, doomed)
+
+
+def _doom_snapshot(first: int) -> None:
+    due = snapshot.due
+
+    def doomed(step: int) -> bool:
+        if due(step) and step >= first:
+            _not_in_place()
+        return due(step)
+
+    snapshot.due = doomed
 
 
 def _half_a_line() -> None:
@@ -172,7 +187,7 @@ class _Output:
         self._doomed = False
 
     def write(self, line: bytes) -> None:
-        self._doomed = json.loads(line)["step"] == self._death.step
+        self._doomed = json.loads(line)["step"] >= self._death.step
         half = self._doomed and self._death.point == "half emitted"
         self._file.write(line[: len(line) // 2] if half else line)
 

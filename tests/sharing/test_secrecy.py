@@ -1,6 +1,7 @@
-"""What is never written: the secret, the states, the noise, the private randomness. Every file is searched."""
+"""What is never written: the secret, the states, the noise, private randomness. Every file is searched."""
 
 import json
+import re
 import resource
 import signal
 import stat
@@ -86,7 +87,8 @@ def left(request, tmp_path_factory):
 
 def traces(value):
     """How a number could be written: in digits, or as it is in memory."""
-    digits, binary = f"{abs(value):.16e}".replace(".", "")[:12], value.hex().split(".")[1].split("p")[0]
+    digits = repr(abs(float(value))).split(".")[1].lstrip("0")[:11]
+    binary = float(value).hex().split(".")[1].split("p")[0]
     return [digits.encode(), binary.encode(), struct.pack("<d", value), struct.pack(">d", value)]
 
 
@@ -106,6 +108,9 @@ def test_nothing_that_was_written_holds_anything_private(left):
     found = {path.name: held(contents(path), left.private) for path in files}
     assert not {name: values for name, values in found.items() if values}
     assert not held(left.out, left.private)
+    told = (left.folder / "errors").read_text()
+    assert "RuntimeError: a bug" in told and "File too large. The same command goes on." in told
+    assert not re.search(r"\d\.\d{5}", told)  # no number of any length
     single = [struct.pack("<f", value) for value in (SECRET, OTHER)]
     assert not [path.name for path in files if any(trace in contents(path) for trace in single)]
 
@@ -137,13 +142,15 @@ def test_compiled_programs_do_not_depend_on_the_secret(left):
 
 def entries(secret, states, monkeypatch, **options):
     """Ledger and receipts of a stream with known coins, the clock apart."""
-    coins = iter(np.random.default_rng(4).integers(1 << 31, 1 << 32, (100, 2)).astype(np.uint32))
+    tossed = np.random.default_rng(4).integers(1 << 31, 1 << 32, (100, 2)).astype(np.uint32)
+    coins = iter(tossed)
     monkeypatch.setattr(engines_module, "_coins", lambda: next(coins))
     with Sharer(noise_policy(), secret, seed=5, **options) as sharer:
         made = [
             sharer.share([state], [external]).receipt
             for state, external in zip(states, inputs(0)[1], strict=True)
         ]
+        assert not any(str(coin) in json.dumps([*sharer.ledger]) for coin in tossed.flat)
         about, kept = sharer.ledger.about, [{**entry, "milliseconds": 0.0} for entry in sharer.ledger]
     return about, kept, [{**vars(receipt), "milliseconds": 0.0} for receipt in made]
 

@@ -19,9 +19,10 @@ from tests.sharing.streams import (
     value,
 )
 from veil.policies import GaussianNoise
-from veil.sharing import Accountant, Fault, LedgerError, Sharer
+from veil.sharing import Accountant, Fault, LedgerError, Sharer, snapshot
 from veil.sharing import engines as engines_module
 from veil.sharing.alarm import Alarm
+from veil.sharing.engines import BelievingEngine
 from veil.systems import Platoon
 
 BUDGET = 0.15
@@ -233,3 +234,29 @@ def test_residuals_that_go_on_or_drift_raise_the_alarm():
         alarm = Alarm()
         assert any(alarm.watch(row) for row in rows[:640])
         assert alarm.reason
+
+
+def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, monkeypatch):
+    """With the snapshot, without it and with an edited one the stream stands at the same bits."""
+    monkeypatch.setattr(snapshot, "EVERY", 20)
+    path, plant = tmp_path / "ledger.jsonl", Plant(8)
+    with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
+        run(sharer, plant, 47)
+    kept = snapshot.beside(path)
+    states, replayed = [], []
+    for change in (lambda whole: whole, lambda whole: whole[:-1] + b"?", None):
+        if change is None:
+            kept.unlink()
+        else:
+            kept.write_bytes(change(kept.read_bytes()))
+        again = BelievingEngine.again
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                BelievingEngine,
+                "again",
+                lambda self, entry: replayed.append(entry["step"]) or again(self, entry),
+            )
+            with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
+                states.append((sharer._engine.snapshot(), sharer.accountant.total(), sharer.next_step))
+    assert states[0] == states[1] == states[2]
+    assert replayed == [*range(41, 48), *range(1, 48), *range(1, 48)]

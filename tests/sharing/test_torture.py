@@ -12,7 +12,7 @@ from tests.torture import OUTSIDE, Story, drive, examine, schedule
 from veil.sharing import Sharer
 
 
-@pytest.mark.parametrize(("policy", "kills", "steps"), [("noise", 14, 70), ("counterfactual", 6, 20)])
+@pytest.mark.parametrize(("policy", "kills", "steps"), [("noise", 12, 70), ("counterfactual", 8, 40)])
 def test_nobody_can_tell_that_the_program_was_killed(tmp_path, policy, kills, steps):
     story = Story(tmp_path, steps, policy, "blind")
     deaths = schedule(steps, kills, 3, memory=policy == "counterfactual")
@@ -21,7 +21,7 @@ def test_nobody_can_tell_that_the_program_was_killed(tmp_path, policy, kills, st
 
 
 def test_at_least_a_third_of_the_kills_are_between_write_and_emit():
-    for kills, steps, memory in ((300, 2000, False), (30, 200, True), (14, 70, False), (6, 20, True)):
+    for kills, steps, memory in ((300, 2000, False), (30, 200, True), (12, 70, False), (8, 40, True)):
         deaths = schedule(steps, kills, 3, memory=memory)
         points, when = Counter(death.point for death in deaths), [death.step for death in deaths]
         assert len(deaths) == kills and sum(points[point] for point in INSIDE) * 3 >= kills

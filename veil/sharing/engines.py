@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from veil.policies.budgeted import Budgeted
@@ -13,7 +14,8 @@ from veil.policies.metric import expected_start
 from veil.policies.private import PrivatePolicy
 from veil.sharing.chain import Entry
 from veil.sharing.private import Kept, MemoryFile
-from veil.sharing.program import Public, Sight, believing, first, remembering, unpacked
+from veil.sharing.program import Public, Sight, believing, first, remembering, told_by
+from veil.sharing.snapshot import packed, unpacked
 from veil.systems.base import System
 
 MISSING = ("fault", "gap")
@@ -65,6 +67,14 @@ class Engine(abc.ABC):
     def resume(self) -> None:
         """The ledger was replayed to its end: take up what only the owner knows."""
 
+    @abc.abstractmethod
+    def snapshot(self) -> bytes:
+        """What is public about where the stream stands, to be gone on from; empty if that is nothing."""
+
+    @abc.abstractmethod
+    def restore(self, content: bytes, last: Entry) -> None:
+        """Go on from a snapshot that was taken after this entry."""
+
     def keep(self, made: Made) -> None:
         """Go on from this step."""
         self.step, self._state, self._external = made.entry["step"], made.state, made.external
@@ -113,7 +123,7 @@ class BelievingEngine(Engine):
     def _run(self, state: np.ndarray | None, external: np.ndarray, public: Public, missing: bool) -> Made:
         sight = self._sight(state, external)._replace(missing=np.bool_(missing))
         after, row, noise = self._program(self._belief, self._secret, sight, public, _coins())
-        told = unpacked(np.asarray(row))
+        told = told_by(np.asarray(row))
         entry = {
             "step": self.step + 1,
             "decision": ("blurred" if told.blur > 0 else "released") if told.open else "blind",
@@ -133,6 +143,16 @@ class BelievingEngine(Engine):
 
     def resume(self) -> None:
         """Nothing: the ledger held all."""
+
+    def snapshot(self) -> bytes:
+        """The belief."""
+        return packed([np.asarray(leaf) for leaf in jax.tree.leaves(self._belief)])
+
+    def restore(self, content: bytes, last: Entry) -> None:
+        """Take the belief from there."""
+        leaves, shape = jax.tree.flatten(self._belief)
+        self._belief = jax.tree.unflatten(shape, [jnp.asarray(one) for one in unpacked(content, len(leaves))])
+        self.step, self._external = last["step"], np.asarray(last["external"], float)
 
     def keep(self, made: Made) -> None:
         """Go on from this step."""
@@ -194,6 +214,14 @@ class RememberingEngine(Engine):
         if self._file is not None:
             state = np.full_like(self._anywhere, np.nan) if made.state is None else made.state
             self._file.write(Kept(made.entry["step"], made.after, state, made.external))
+
+    def snapshot(self) -> bytes:
+        """Nothing: what there is, is private."""
+        return b""
+
+    def restore(self, content: bytes, last: Entry) -> None:
+        """Never: there is no snapshot."""
+        raise NotImplementedError
 
     def resume(self) -> None:
         """Take the memory from its file where it is that of the last step, or of the one that was pending."""

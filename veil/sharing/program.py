@@ -47,7 +47,7 @@ class Public(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a step made public, in one row of numbers; see `unpacked`."""
+    """What a step made public, in one row of numbers; see `told_by`."""
 
     shared: np.ndarray
     open: bool
@@ -58,7 +58,7 @@ class Told(NamedTuple):
     log_evidence: float
 
 
-def unpacked(row: np.ndarray) -> Told:
+def told_by(row: np.ndarray) -> Told:
     """The parts of the row that a belief step gives."""
     numbers = [float(number) for number in row[-6:]]
     return Told(row[:-6], bool(numbers[0] > 0.5), bool(numbers[1] > 0.5), *numbers[2:])

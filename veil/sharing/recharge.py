@@ -98,12 +98,8 @@ def recharge(
     """
     found: list[Recharge] = []
     with jax.enable_x64(True):
-        program, seed, size = (
-            jax.jit(_replaying(policy)),
-            account.about["seed"],
-            len(policy.system.shared_fields),
-        )
-        belief = first(policy, seed)
+        program, seed = jax.jit(_replaying(policy)), account.about["seed"]
+        belief, size = first(policy, seed), len(policy.system.shared_fields)
         for entry in account.entries():
             belief, charge, components = program(belief, *_public(entry, seed, size))
             _same(float(charge), entry)
@@ -119,8 +115,13 @@ def totals(found: Sequence[Recharge]) -> tuple[float, float]:
     return math.fsum(one.value for one in found), drawn + grids
 
 
-def stronger(components: Components) -> tuple[float, float, Method] | None:
-    """I(Θ; Y) of a labelled mixture, its error, and how it was found; None where it cannot be."""
+def stronger(components: Components, seed: int = 0) -> tuple[float, float, Method] | None:
+    """I(Θ; Y) of a labelled mixture, its error, and how it was found; None where it cannot be.
+
+    Args:
+        components: the mixture.
+        seed: of the draws, where a grid would be too large; one per step makes their errors independent.
+    """
     weight, labels = np.exp(np.asarray(components.log_weights)), np.asarray(components.labels)
     kept = np.bincount(labels, weight)[labels] > 0.0  # a secret that was excluded tells nothing more
     scale = np.asarray(components.parts.scale)[kept]
@@ -133,21 +134,21 @@ def stronger(components: Components) -> tuple[float, float, Method] | None:
     if np.count_nonzero(kept) <= FEW:
         try:
             grid = mutual_information(*mixture, method="quadrature")
-            return float(grid), float(grid.error or 0.0), "quadrature"
+            return max(0.0, float(grid)), float(grid.error or 0.0), "quadrature"
         except ValueError:  # three dimensions or more, or too narrow for a grid
             pass
     try:
-        drawn = mutual_information(*mixture, method="estimate")
+        drawn = mutual_information(*mixture, method="estimate", seed=seed)
     except ValueError:  # a release without noise in some direction has no density
         return None
-    return float(drawn), float(drawn.standard_error or 0.0), "estimate"
+    return max(0.0, float(drawn)), float(drawn.standard_error or 0.0), "estimate"
 
 
 def _charged(entry: Entry, components: Components | None) -> Recharge:
     step, charge = entry["step"], entry["charge"]
     if entry["decision"] not in OPEN:
         return Recharge(step, charge, 0.0, 0.0, "nothing")
-    better = None if components is None else stronger(components)
+    better = None if components is None else stronger(components, step)
     return Recharge(step, charge, *(better or (charge, 0.0, "live")))
 
 

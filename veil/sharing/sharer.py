@@ -16,11 +16,12 @@ from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted, Exhausted
 from veil.policies.private import PrivatePolicy
 from veil.precision import doubled
+from veil.sharing import snapshot
 from veil.sharing.accountant import Accountant
 from veil.sharing.alarm import Alarm
 from veil.sharing.budgeting import budgeted
-from veil.sharing.chain import LedgerError, about_of
-from veil.sharing.engines import BelievingEngine, Engine, RememberingEngine
+from veil.sharing.chain import Entry, LedgerError, about_of
+from veil.sharing.engines import BelievingEngine, Engine, Made, RememberingEngine
 from veil.sharing.inputs import Fault, Request, given
 from veil.sharing.ledger import Ledger
 from veil.sharing.private import MemoryFile, checked_secret
@@ -71,6 +72,7 @@ class Sharer:
         self.system, self.strict = policy.system, strict
         self.accountant = Accountant(budget, shared=shared_budget)
         self._alarm, self.alarm = Alarm(), ""
+        self._snapshots = None if ledger is None else snapshot.beside(ledger)
         values = checked_secret(secret, policy.system)
         with jax.enable_x64(True):
             policy = doubled(policy)
@@ -146,6 +148,10 @@ class Sharer:
         }
         if request.state is None:
             entry |= {"decision": "fault" if request.fault else "gap"}
+        if self._snapshots is not None and snapshot.due(request.step):
+            content = self._engine.snapshot()
+            snapshot.write(self._snapshots, content)
+            entry |= {"belief": snapshot.digest(content)}
         self._engine.prepare(made)
         self.ledger.append(entry)
         self._engine.keep(made)
@@ -157,19 +163,28 @@ class Sharer:
 
     def _replay(self, progress: Callable[[int, int], None]) -> None:
         """Bring belief and spending to where the ledger ends."""
-        total = len(self.ledger)
+        total, content = len(self.ledger), b"" if self._snapshots is None else snapshot.read(self._snapshots)
+        mark, last = snapshot.digest(content), None
+        known = max((entry["step"] for entry in self.ledger if entry.get("belief") == mark), default=0)
         for done, entry in enumerate(self.ledger):
-            made = self._engine.again(entry)
-            if abs(made.charge - entry["charge"]) > CLOSE * (1.0 + entry["charge"]):
-                raise LedgerError(
-                    f"Step {entry['step']} of the ledger was charged otherwise than this policy would be: it "
-                    "was written by another version or on another kind of machine. Begin a new ledger."
-                )
-            self._engine.keep(made)
+            if entry["step"] == known and last is not None:
+                self._engine.restore(content, last)
+            if entry["step"] >= known:
+                self._check(self._engine.again(entry), entry)
             self.accountant.spend(entry["charge"])
+            last = entry
             if done % 256 == 0:
                 progress(done, total)
         self._engine.resume()
+
+    def _check(self, made: Made, entry: Entry) -> None:
+        """Go on from a replayed step that came out as it is on record."""
+        if abs(made.charge - entry["charge"]) > CLOSE * (1.0 + entry["charge"]):
+            raise LedgerError(
+                f"Step {entry['step']} of the ledger was charged otherwise than this policy would be: it was "
+                "written by another version or on another kind of machine. Begin a new ledger."
+            )
+        self._engine.keep(made)
 
     def close(self) -> None:
         """Give the ledger free."""
