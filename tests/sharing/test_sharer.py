@@ -243,20 +243,19 @@ def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, m
     with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
         run(sharer, plant, 47)
     kept = snapshot.beside(path)
-    states, replayed = [], []
+    states, replayed, again = [], [], BelievingEngine.again
+
+    def noted(self, entry):
+        replayed.append(entry["step"])
+        return again(self, entry)
+
+    monkeypatch.setattr(BelievingEngine, "again", noted)
     for change in (lambda whole: whole, lambda whole: whole[:-1] + b"?", None):
         if change is None:
             kept.unlink()
         else:
             kept.write_bytes(change(kept.read_bytes()))
-        again = BelievingEngine.again
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                BelievingEngine,
-                "again",
-                lambda self, entry: replayed.append(entry["step"]) or again(self, entry),
-            )
-            with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
-                states.append((sharer._engine.snapshot(), sharer.accountant.total(), sharer.next_step))
+        with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
+            states.append((sharer._engine.snapshot(), sharer.accountant.total(), sharer.next_step))
     assert states[0] == states[1] == states[2]
     assert replayed == [*range(41, 48), *range(1, 48), *range(1, 48)]
