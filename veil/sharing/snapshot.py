@@ -1,7 +1,7 @@
 """The belief of a stream on disk now and then, so that a long ledger need not be replayed from its beginning.
 
-A snapshot is public, and nothing depends on it: its digest is in the ledger, so that one which is missing, old
-or edited is noticed and the ledger is replayed instead.
+A snapshot is public, and nothing depends on it: its digest is in the ledger, so that one which is missing,
+old or edited is noticed and the ledger is replayed instead.
 """
 
 import hashlib
