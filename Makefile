@@ -33,6 +33,7 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python paper/study_filter_hacks.py --out build/studies
 	$(BIN)/python paper/study_learning_wins.py --out build/studies
 	$(BIN)/python paper/study_robust.py --out build/studies
+	$(BIN)/python paper/study_budget.py --out build/studies
 	$(BIN)/python -m pytest -m study
 
 reproduce: .venv/.base ## the paper's experiment beside its printed numbers; writes reproduce/ and paper/RESULTS.md

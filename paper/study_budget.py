@@ -82,7 +82,7 @@ class Study:
     """Audit budgeted loops on the platoon."""
 
     out: Path = Path("build/studies")
-    """folder for budget.json and budget.png, and for the trained policy"""
+    """folder for budget.json and for the trained policy"""
     run: Path | None = None
     """folder of a `veil train platoon`; trained into OUT/budget-run if left out (3 minutes)"""
     budgets: tuple[float, ...] = (0.02, 0.1, 0.5)

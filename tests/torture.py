@@ -132,6 +132,8 @@ def drive(story: Story, deaths: list[Death], seed: int = 0) -> None:
         errors = story.folder / "errors"
         story.told.append(errors.read_text() if errors.exists() else "")
         errors.unlink(missing_ok=True)
+        if code != (0 if death == NEVER else -signal.SIGKILL):
+            raise AssertionError(f"{death} ended with {code}: {story.told[-1]}")
 
 
 def _asks_again(story: Story, life: Life, step: int) -> bool:
@@ -174,8 +176,7 @@ def schedule(steps: int, kills: int, seed: int = 0, *, memory: bool = False) -> 
 
 def examine(story: Story, deaths: list[Death]) -> str:
     """Check all that must hold; gives a sentence about it."""
-    ends = [-signal.SIGKILL] * len(deaths) + [0]
-    assert story.codes == ends, f"processes ended by {story.codes}; the last one said {story.told[-1]}"
+    assert story.codes == [-signal.SIGKILL] * len(deaths) + [0], "a process that ended otherwise"
     check_answers(story.answers, story.rests, story.steps)
     entries = check_ledger(story.ledger, story.answers)
     repairs = check_repairs([death.point for death in deaths], story.told)

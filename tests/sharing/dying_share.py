@@ -87,7 +87,8 @@ def arm(death: Death) -> None:
     elif death.point in MEMORY:
         _doom(MemoryFile, "write", lambda kept: kept.step >= death.step, DOOMS[death.point])
     else:
-        _doom(Ledger, "_write", lambda entry: entry.get("step", 0) >= death.step, DOOMS[death.point])
+        first = 1 if death.point == "half the room" else death.step  # room is made for a process's first line
+        _doom(Ledger, "_write", lambda entry: entry.get("step", 0) >= first, DOOMS[death.point])
 
 
 def _doom(owner: type, name: str, chosen: Callable[[Any], bool], doom: Callable[[], None]) -> None:

@@ -148,8 +148,8 @@ class Sharer:
         }
         if request.state is None:
             entry |= {"decision": "fault" if request.fault else "gap"}
-        if self._snapshots is not None and snapshot.due(request.step):
-            content = self._engine.snapshot()
+        content = self._engine.snapshot() if snapshot.due(request.step) else b""
+        if content and self._snapshots is not None:
             snapshot.write(self._snapshots, content)
             entry |= {"belief": snapshot.digest(content)}
         self._engine.prepare(made)
@@ -165,7 +165,8 @@ class Sharer:
         """Bring belief and spending to where the ledger ends."""
         total, content = len(self.ledger), b"" if self._snapshots is None else snapshot.read(self._snapshots)
         mark, last = snapshot.digest(content), None
-        known = max((entry["step"] for entry in self.ledger if entry.get("belief") == mark), default=0)
+        kept = (entry["step"] for entry in self.ledger if content and entry.get("belief") == mark)
+        known = max(kept, default=0)
         for done, entry in enumerate(self.ledger):
             if entry["step"] == known and last is not None:
                 self._engine.restore(content, last)
