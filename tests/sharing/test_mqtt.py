@@ -140,6 +140,22 @@ def test_a_step_that_is_asked_for_again_is_answered_again_with_the_same_bytes(ha
     assert harness.acks == [1, 2, 3, 4, 5]
 
 
+def test_repeats_count_in_the_window_and_the_last_step_may_be_asked_for_too(harness, stand, monkeypatch):
+    harness.connect(ReceiveMaximum=2)
+    harness.send(input_line(1), input_line(2))
+    harness.confirm(1, 2)
+    harness.send(input_line(2), input_line(1), input_line(1))
+    assert harness.steps == [1, 2, 2, 1] and harness.acks == [1, 2]
+    harness.confirm(3)
+    assert harness.steps == [1, 2, 2, 1, 1] and harness.acks == [1, 2, 3]
+    again = Harness(stand, monkeypatch)
+    again.connect(ReceiveMaximum=1)  # busy with what is published again on connecting
+    again.send(input_line(2))
+    assert again.steps == [1] and not again.acks
+    again.confirm(1, 2)
+    assert again.steps == [1, 2, 2] and again.acks == [1]
+
+
 def test_inputs_without_a_step_are_reported_and_acknowledged(harness, stand):
     harness.connect()
     harness.send(b"nonsense", b"", b"{}")

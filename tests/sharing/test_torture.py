@@ -1,5 +1,6 @@
 """Twenty of the kills of `make torture`, and what a replay is to the process that wrote the ledger."""
 
+import os
 import shutil
 from collections import Counter
 
@@ -7,9 +8,9 @@ import pytest
 
 from tests.sharing.aftermath import check_answers, check_beliefs
 from tests.sharing.dying_share import AROUND, INSIDE, MEMORY
-from tests.sharing.streams import SECRET, Plant, noise_policy, run
+from tests.sharing.streams import SECRET, Plant, noise_policy, private_policy, run
 from tests.torture import OUTSIDE, Story, drive, examine, schedule
-from veil.sharing import Sharer
+from veil.sharing import Ledger, Sharer
 
 
 @pytest.mark.parametrize(("policy", "kills", "steps"), [("noise", 12, 70), ("counterfactual", 8, 40)])
@@ -57,3 +58,53 @@ def test_the_checks_find_what_they_are_for():
     ):
         with pytest.raises(AssertionError):
             check_answers(bad, rests, 2)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+def test_a_line_that_failed_or_was_interrupted_does_not_spoil_the_next(tmp_path, monkeypatch, call):
+    """The next one is shorter: a rest of the first would stand behind it after a crash."""
+    path, copy, done = tmp_path / "ledger.jsonl", tmp_path / "copy.jsonl", getattr(os, call)
+
+    def fails(*arguments):
+        done(*arguments)
+        raise KeyboardInterrupt
+
+    with Ledger(path, {}) as ledger:
+        ledger.append({"step": 1})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fails)
+            with pytest.raises(KeyboardInterrupt):
+                ledger.append({"step": 2, "shared": [0.123456789] * 9})
+        assert 2 not in ledger
+        ledger.append({"step": 2, "shared": None})
+        shutil.copy(path, copy)
+    with Ledger(copy, {}) as again:
+        assert again.note == "" and [entry.get("shared", 0) for entry in again] == [0, None]
+
+
+def lost(memory, harm, other):
+    """The release after three steps and a restart, the memory being harmed in between."""
+    ledger = memory.with_name(f"{harm}.jsonl")
+    with Sharer(private_policy(), SECRET, ledger=ledger, memory=memory) as sharer:
+        run(sharer, Plant(1), 3)
+    whole = memory.read_bytes()
+    memory.unlink()
+    if harm == "cut":
+        memory.write_bytes(whole[: len(whole) // 2])
+    elif harm == "changed":
+        memory.write_bytes(whole[:100] + b"\xff" * 20 + whole[120:])
+    elif harm == "another stream":
+        memory.write_bytes(other)
+    with Sharer(private_policy(), SECRET, ledger=ledger, memory=memory) as sharer:
+        return sharer.share([0.5], [0.4]).shared, whole
+
+
+def test_a_damaged_memory_and_that_of_another_stream_are_as_good_as_none(tmp_path):
+    """The next release then comes from what is public, and is the same in all cases."""
+    memory, other = tmp_path / "memory", b""
+    made = []
+    for harm in ("gone", "cut", "changed", "another stream"):
+        shared, other = lost(memory, harm, other)
+        assert shared is not None
+        made.append(shared.tolist())
+    assert all(one == made[0] for one in made)

@@ -68,13 +68,16 @@ class Translated(Wrapping):
     """
 
     inner: Policy
-    system: System
+    model: System
     believed: Float[Array, "K P"]
 
-    def __init__(self, inner: Policy, system: System, believed: Float[Array, "K P"]):
-        self.inner = inner
-        self.system = system  # pyright: ignore[reportIncompatibleMethodOverride]
-        self.believed = believed
+    def __init__(self, inner: Policy, model: System, believed: Float[Array, "K P"]):
+        self.inner, self.model, self.believed = inner, model, believed
+
+    @property
+    def system(self) -> System:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The adversary's model."""
+        return self.model
 
     def kernel(self, features: Features, external: External, time: Time) -> "TranslatedKernel":
         """The owner's kernel in the terms of the adversary."""

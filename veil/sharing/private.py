@@ -67,16 +67,22 @@ class Kept(NamedTuple):
 
 
 class MemoryFile:
-    """The private memory on disk, replaced as a whole, readable by the owner only."""
+    """The private memory on disk, replaced as a whole, readable by the owner only.
 
-    def __init__(self, path: Path):
-        self.path = path
+    Args:
+        path: the file.
+        stream: names the stream; the memory of another one with the same secret counts for nothing.
+    """
+
+    def __init__(self, path: Path, stream: str):
+        self.path, self._stream = path, stream
 
     def read(self) -> Kept | None:
         """What was kept last; None if there is nothing, or nothing usable."""
         try:
-            with np.load(self.path, allow_pickle=False) as file:
-                return Kept(int(file["step"]), file["memory"], file["state"], file["external"])
+            with self.path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                kept = Kept(int(file["step"]), file["memory"], file["state"], file["external"])
+                return kept if str(file["stream"]) == self._stream else None
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
 
@@ -86,7 +92,7 @@ class MemoryFile:
         opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
         with os.fdopen(opened, "wb") as file:
             os.fchmod(opened, OWNER_ONLY)
-            np.savez(file, **kept._asdict())
+            np.savez(file, stream=self._stream, **kept._asdict())
             file.flush()
             os.fdatasync(file.fileno())
         os.replace(temporary, self.path)

@@ -20,7 +20,7 @@ from veil.sharing import snapshot
 from veil.sharing.accountant import Accountant
 from veil.sharing.alarm import Alarm
 from veil.sharing.budgeting import budgeted
-from veil.sharing.chain import Entry, LedgerError, about_of
+from veil.sharing.chain import START, Entry, LedgerError, about_of, chained
 from veil.sharing.engines import BelievingEngine, Engine, Made, RememberingEngine
 from veil.sharing.inputs import Fault, Request, given
 from veil.sharing.ledger import Ledger
@@ -80,7 +80,7 @@ class Sharer:
                 policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
             self.ledger = _opened(ledger, policy, budget, seed)
             try:
-                self._engine = _engine(policy, values, self.ledger.about["seed"], memory)
+                self._engine = _engine(policy, values, self.ledger.about, memory)
                 self._replay(progress)
             except BaseException:
                 self.ledger.close()
@@ -200,10 +200,13 @@ class Sharer:
         self.close()
 
 
-def _engine(policy: Budgeted | PrivatePolicy, secret: np.ndarray, seed: int, memory: Path | None) -> Engine:
+def _engine(
+    policy: Budgeted | PrivatePolicy, secret: np.ndarray, about: Entry, memory: Path | None
+) -> Engine:
     if isinstance(policy, PrivatePolicy):
-        return RememberingEngine(policy, secret, None if memory is None else MemoryFile(memory))
-    return BelievingEngine(policy, secret, seed)
+        file = None if memory is None else MemoryFile(memory, chained(about, START)[0])
+        return RememberingEngine(policy, secret, file)
+    return BelievingEngine(policy, secret, about["seed"])
 
 
 def _opened(
