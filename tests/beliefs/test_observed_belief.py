@@ -38,10 +38,21 @@ def test_the_density_is_that_of_the_transition(float64):
         assert np.allclose(mixture.parts.mean[k], law.mean)
 
 
-def test_noisy_kernels_and_gaps_are_refused_with_advice():
+def test_noisy_kernels_are_refused_with_advice():
     system = Gain()
     belief = ObservedBelief.start(system)
     with pytest.raises(TypeError, match="KalmanBelief"):
         belief.components(NoiseKernel(system, jnp.ones(1)))
-    with pytest.raises(ValueError, match="withheld"):
-        belief.advance(system, TruthKernel(system), jnp.zeros(1), None, key=jr.key(0))
+
+
+def test_two_steps_pass_over_a_release_that_was_withheld(float64):
+    """In a linear system exactly: mean θ (θ y + w) + w', variance (θ² + 1) sd², no news of the secret."""
+    system, kernel = Gain(), TruthKernel(Gain())
+    seen = ObservedBelief.start(system).advance(
+        system, kernel, jnp.asarray([0.5]), jnp.ones(1), key=jr.key(0)
+    )[0]
+    after, health = seen.advance(system, kernel, jnp.asarray([-0.2]), None, key=jr.key(0))
+    gains = np.asarray(system.prior.secrets)[:, 0]
+    assert np.allclose(after.states.mean[:, 0], gains * (gains * 1.0 + 0.5) - 0.2)
+    assert np.allclose(after.states.scale[:, 0, 0] ** 2, (gains**2 + 1.0) * 0.3**2)
+    assert np.array_equal(after.log_masses, seen.log_masses) and float(health.log_evidence) == 0.0

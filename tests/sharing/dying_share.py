@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
 
 import jax
 import numpy as np
@@ -81,7 +81,7 @@ def share(arguments: Sequence[str], death: Death | None, folder: Path, streams: 
 def arm(death: Death) -> None:
     """Put the end in its place."""
     if death.point in ("half emitted", "emitted"):
-        sys.stdout = _Output(sys.stdout.buffer, death)  # pyright: ignore[reportAttributeAccessIssue]
+        sys.stdout = _Output(sys.stdout, death)  # pyright: ignore[reportAttributeAccessIssue]
     elif death.point == "snapshot not in place":
         _doom_snapshot(death.step)
     elif death.point in MEMORY:
@@ -183,16 +183,16 @@ DOOMS: dict[str, Callable[[], None]] = {
 class _Output:
     """Standard output that ends the process within or after the line of a step."""
 
-    def __init__(self, file: BinaryIO, death: Death):
+    def __init__(self, file: TextIO, death: Death):
         self.buffer, self._file, self._death = self, file, death
         self._doomed = False
 
     def write(self, line: bytes) -> None:
         self._doomed = json.loads(line)["step"] >= self._death.step
         half = self._doomed and self._death.point == "half emitted"
-        self._file.write(line[: len(line) // 2] if half else line)
+        self._file.buffer.write(line[: len(line) // 2] if half else line)
 
     def flush(self) -> None:
-        self._file.flush()
+        self._file.buffer.flush()
         if self._doomed:
             die()
