@@ -6,7 +6,7 @@ from typing import Literal
 
 Start = Literal["transport", "plain", "grid"]
 Name = Literal["pathwise", "ddpg", "ddpg_printed", "a2c"]
-Leakage = Literal["estimate", "closed_form", "regime_adaptive", "kl_chernoff"]
+Leakage = Literal["estimate", "live", "closed_form", "regime_adaptive", "kl_chernoff"]
 
 
 @dataclass(frozen=True)
