@@ -23,7 +23,7 @@ from veil.systems import Gain, WithNoise, WithPrior, finite_prior
 
 GAINS, MASSES = np.asarray([0.3, 0.6, 0.9]), np.asarray([0.5, 0.3, 0.2])
 STEPS, COUNT = 6, 3 * 200
-METHODS = ("estimate", "closed_form", "regime_adaptive", "kl_chernoff")
+METHODS = ("estimate", "live", "closed_form", "regime_adaptive", "kl_chernoff")
 
 
 @eqx.filter_jit
