@@ -29,10 +29,15 @@ def input_line(step, level: object = 0.5, push=0.0):
     return json.dumps({"step": step, "state": {"level": level}, "external": {"push": push}}).encode()
 
 
+class Stop(Exception):
+    """Ends what would go on for ever."""
+
+
 class Stand(Sharer):
     """Releases its input as it is, with a ledger and all; nothing is compiled."""
 
-    def __init__(self, path, strict=False):
+    def __init__(self, path, strict=False, dies_at=0):
+        self.dies_at = dies_at
         self.system, self.strict, self.alarm, self.accountant = Gain(), strict, "", Accountant()
         self.ledger: Ledger = Ledger(path, ABOUT)
 
@@ -43,6 +48,8 @@ class Stand(Sharer):
     def answer(self, request):
         if request.fault and self.strict:
             raise Fault(request.fault)
+        if request.step == self.dies_at:
+            raise Stop
         while self.next_step <= request.step:
             step, decision, shared = self.next_step, "gap", None
             if step == request.step:
@@ -54,21 +61,17 @@ class Stand(Sharer):
         return release._replace(receipt=replace(release.receipt, fault=request.fault))
 
 
-class Stop(Exception):
-    """Ends what would go on for ever."""
-
-
 class Background(threading.Thread):
     """Serves such a stream until `end`."""
 
-    def __init__(self, path, port):
+    def __init__(self, path, port, **options):
         super().__init__(daemon=True)
-        self.path, self.route = path, mqtt.Route("127.0.0.1", port, "in", "out")
+        self.options, self.path, self.route = options, path, mqtt.Route("127.0.0.1", port, "in", "out")
         self.told, self.ending = [], threading.Event()
         self.start()
 
     def run(self):
-        with contextlib.suppress(Stop), Stand(self.path) as sharer:
+        with contextlib.suppress(Stop), Stand(self.path, **self.options) as sharer:
             mqtt.serve(sharer, self.route, self.tell)
 
     def tell(self, text):

@@ -25,7 +25,7 @@ from veil.sharing.private import MemoryFile
 
 # Points between the first byte in the ledger and the first byte on the way out, the others, and those of a
 # policy with private memory.
-INSIDE = ("half a line", "line not synced", "durable, not emitted")
+INSIDE = ("half a line", "line not synced", "line not emitted")
 AROUND = ("half the room", "snapshot not in place", "nothing written", "half emitted", "emitted")
 MEMORY = ("half a memory", "memory not in place")
 FAILURES = ("full disk", "bug", "abort")  # ends of other kinds
@@ -171,7 +171,7 @@ DOOMS: dict[str, Callable[[], None]] = {
     "half the room": _half_the_room,
     "half a line": _half_a_line,
     "line not synced": _not_synced,
-    "durable, not emitted": _synced,
+    "line not emitted": _synced,
     "half a memory": _half_a_memory,
     "memory not in place": _not_in_place,
     "bug": _bug,

@@ -84,10 +84,12 @@ def test_an_input_is_acknowledged_after_its_release_and_not_before(harness, stan
     assert harness.topics == [("in", 1)]
     harness.send(input_line(2), input_line(3))
     assert harness.steps == [1, 2, 3] and not harness.acks
+    mark = Mark(stand.ledger, "localhost:1883/out")
     harness.confirm(2)
+    assert mark.read() == 0
     assert not harness.acks  # step 2 is safe, but acknowledgements keep the order of the inputs
     harness.confirm(1)
-    assert harness.acks == [1, 2]
+    assert harness.acks == [1, 2] and mark.read() == 2
     harness.confirm(3)
     assert harness.acks == [1, 2, 3]
 

@@ -122,6 +122,21 @@ def test_a_reader_who_is_away_finds_everything_when_it_comes_back(broker, peers,
     assert_nothing_is_lost(path, reader.payloads)
 
 
+def test_an_input_in_work_when_the_program_died_comes_again(broker, peers, tmp_path):
+    (reader, writer), path = peers, tmp_path / "ledger.jsonl"
+    sharer = Background(path, broker.port, dies_at=5)
+    soon(lambda: sharer.told)
+    for step in range(1, 9):
+        writer.send_in_turn(input_line(step, level=0.01 * step))
+    sharer.join(20)
+    assert not sharer.is_alive() and len(entries_of(path)) == 4
+    sharer = Background(path, broker.port)
+    soon(lambda: 8 in reader.steps())
+    sharer.end(broker)
+    assert_nothing_is_lost(path, reader.payloads)
+    assert [entry["decision"] for entry in entries_of(path)] == ["released"] * 8
+
+
 def test_a_broker_without_memory_is_told_the_last_releases_again(tmp_path):
     """It acknowledged them and forgot; who subscribes before we come back gets them all the same."""
     path = tmp_path / "ledger.jsonl"
