@@ -1,5 +1,7 @@
 """Strict numerics for every test: shapes and types are checked, nothing is promoted silently."""
 
+import signal
+
 from jaxtyping import install_import_hook
 
 install_import_hook("veil", "beartype.beartype")
@@ -9,6 +11,12 @@ import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible():
+    """A background job of a shell ignores Ctrl-C, and so would what the tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

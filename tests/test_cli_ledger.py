@@ -160,6 +160,8 @@ def test_a_step_that_was_charged_too_little_is_named_and_ends_with_1(stream, led
     code, shown, _ = ledger(stream, "--recompute", "--policy", "noise", "--sd", NOISE)
     assert code == 1 and "Step 21 was charged 0.01 nats, too little: it told 0.0125, 0.0025 above" in shown
     assert "without a stronger method than their charge: 1;" in shown
+    told = {line.split()[0]: line.split()[-2] for line in shown.splitlines() if line.endswith("quadrature")}
+    assert (told["12"], told["13"], told["21"]) == ("0.013000", "0.009000", "0.012500")
 
 
 def test_a_stream_with_private_memory_has_a_ledger_too(ledger, tmp_path):

@@ -227,8 +227,6 @@ def test_a_ledger_of_another_stream_an_edited_one_and_one_in_use_are_refused():
 def begun():
     """The command in a process of its own, after its first answer."""
     Path("errors").touch()
-    # A background job of a shell ignores it, and so would what it starts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     with Path("errors").open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "veil", *USUAL, "--secret-file", "secret.json"],

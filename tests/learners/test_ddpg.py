@@ -124,7 +124,9 @@ def test_the_critic_is_taught_what_was_charged_and_what_follows(float64):
     steps = eqx.filter_jit(learner.play)(made, policy, FIRST, key=jr.key(2))
     now, after = memory.replay.add(steps).draw(12, key=jr.key(5))
     slow = memory.slow_network, memory.slow_critic
-    features = eqx.filter_jit(lambda one: jax.vmap(policy.features)(one.belief))(after)
+    features = eqx.filter_jit(
+        lambda one: jax.vmap(policy.features)(one.belief, one.sight.external, one.sight.time)
+    )(after)
     critic = eqx.filter_jit(lambda *given: slow[1](*given))
     last = np.asarray(now.sight.time) == 3
     assert np.array_equal(np.asarray(now.last), last) and 0 < last.sum() < 12

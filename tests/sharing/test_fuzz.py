@@ -163,7 +163,7 @@ def test_a_line_without_end_takes_no_memory():
     """By tracemalloc: at most three pieces of the longest line, whatever comes in."""
     tracemalloc.start()
     try:
-        (kept,) = lines(Endless(256 * MEGABYTE))
+        (kept,) = lines(Endless(32 * MEGABYTE))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -1,6 +1,7 @@
 """The sharer: charges, answers, faults, gaps, restarts. The truth is a Kalman filter in numpy."""
 
 import math
+import os
 import stat
 
 import jax
@@ -26,6 +27,16 @@ from veil.sharing.engines import BelievingEngine
 from veil.systems import Platoon
 
 BUDGET = 0.15
+PRIVATE_COINS = engines_module._coins
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coins():
+    """Private randomness with a seed, so that a test that passes once passes always."""
+    numbers = np.random.default_rng(20261116)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines_module, "_coins", lambda: numbers.integers(0, 2**32, 2, np.uint32))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +118,12 @@ def test_releases_are_the_state_plus_the_noise_of_the_policy():
     assert abs(first.mean()) < 4 / math.sqrt(400)
     assert abs((first**2).mean() - 1.0) < 4 * math.sqrt(2 / 400)
     assert not np.any(first == second)
+
+
+def test_private_randomness_comes_from_the_operating_system(monkeypatch):
+    asked = []
+    monkeypatch.setattr(os, "urandom", lambda size: asked.append(size) or bytes(range(size)))
+    assert PRIVATE_COINS().tobytes() == bytes(range(8)) and asked == [8]
 
 
 def test_streams_of_one_secret_share_a_budget():
