@@ -167,8 +167,9 @@ def test_what_cannot_be_charged_is_refused():
         budgeted(Counterfactual(system))
     with pytest.raises(ValueError, match="0 or more"):
         budgeted(noise, -0.1)
-    with pytest.raises(ValueError, match="noise"):
-        budgeted(Subsampled(Truth(system), 2))
+    for inner in (Truth(system), noise):
+        with pytest.raises(ValueError, match="sub-sample"):
+            budgeted(Subsampled(inner, 2))
     with pytest.raises(ValueError, match="fixed grid"):
         budgeted(Quantised(system, jnp.asarray([0.5])))
     with pytest.raises(ValueError, match="blurred"):

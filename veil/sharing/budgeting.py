@@ -11,6 +11,7 @@ from veil.leakage.stage import Measure
 from veil.policies.base import PlainPolicy, Policy
 from veil.policies.budgeted import Budgeted, Exhausted
 from veil.policies.private import PrivatePolicy
+from veil.policies.subsampled import Subsampled
 from veil.releases import exact_release, release_kind, sees_state
 
 PARTICLES = 81  # per secret, where particles charge and nobody said how many
@@ -55,6 +56,11 @@ def budgeted(
 def _tracker(policy: Policy, particles: int) -> Tracker | None:
     """The belief that charges; None where the policy's own does."""
     law, on_grid = release_kind(policy.system, policy)
+    if isinstance(policy, Subsampled) and isinstance(policy.inner, PlainPolicy):
+        raise ValueError(
+            "A sub-sampled policy without a belief cannot be charged. Leave steps out of the input, or "
+            "sub-sample a policy with a belief, such as transport."
+        )
     law = law.inner if isinstance(law, Held) else law
     if exact_release(law):
         if not sees_state(policy.system, policy):
