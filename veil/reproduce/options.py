@@ -20,7 +20,7 @@ class Extent:
 
     steps: int = 50
     table_episodes: int = 100
-    audit_episodes: int = 384
+    audit_episodes: int = 256
     read_episodes: int = 32
     bound_episodes: int = 16
     particles: int = 1296
