@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
-from scipy import special
 
 from veil import linalg
 from veil.types import Scalar, Vector
@@ -145,12 +144,16 @@ def _closed_form(variances: np.ndarray, means: np.ndarray) -> tuple[float, str] 
     if np.all(variances[:-1] == 0.0) and np.all(np.abs(means[:-1]) <= 1e-15 * length):
         return _folded_normal(float(means[-1]), math.sqrt(top)), "folded normal"
     if size == 2 and length == 0.0:
-        ellipse = special.ellipe(1.0 - variances[0] / top)
+        from scipy.special import ellipe  # scipy is slow to import, and not needed live
+
+        ellipse = ellipe(1.0 - variances[0] / top)
         return math.sqrt(2.0 * top / math.pi) * float(ellipse), "elliptic integral"
     ratio = length**2 / (2.0 * top)
     if np.ptp(variances) <= 1e-14 * top and ratio <= 50.0:
         scale = math.sqrt(2.0 * top) * math.exp(math.lgamma(0.5 * (size + 1)) - math.lgamma(0.5 * size))
-        return scale * float(special.hyp1f1(-0.5, 0.5 * size, -ratio)), "non-central chi"
+        from scipy.special import hyp1f1
+
+        return scale * float(hyp1f1(-0.5, 0.5 * size, -ratio)), "non-central chi"
     return None
 
 

@@ -8,9 +8,11 @@ import pytest
 from tests.leakage.mixtures import sampled_information
 from veil.components import Components, grouped
 from veil.laws import Gaussian
+from veil.leakage.coupling import coupled, paired
 from veil.leakage.door import mutual_information
 from veil.leakage.live import _alike_entropies, _any_entropies, live_bound
 from veil.leakage.quadrature import quadrature
+from veil.leakage.round_tilt import round_tilt
 from veil.leakage.rows import standardised
 
 bound = jax.jit(live_bound)
@@ -87,6 +89,43 @@ def test_the_short_way_for_equal_covariances_is_the_long_one_with_fewer_tilts(fl
     assert np.all(short <= long + 1e-12) and np.all(short > long - 0.03)
     for secret in range(2):
         assert float(long[secret]) <= grid_entropy(components, secret) + 1e-6
+
+
+@pytest.mark.parametrize("spread", [0.3, 10.0])
+def test_single_precision_is_paid_for(spread, float64):
+    """Entropies of many particles come out below those in double precision, and not by much."""
+    rng = np.random.default_rng(int(spread))
+    mean, weights = spread * rng.normal(size=(2, 300, 2)), np.log(rng.dirichlet(np.full(300, 2.0), size=2))
+    parts = Gaussian(jnp.asarray(mean), jnp.broadcast_to(jnp.eye(2), (2, 300, 2, 2)))
+    found = jax.jit(_alike_entropies)(grouped(jnp.asarray(weights) + np.log(0.5), parts))
+    for secret in range(2):
+        points, log_weights = jnp.asarray(mean[secret]), jnp.asarray(weights[secret])
+        precise = np.exp(weights[secret]) @ np.asarray(jax.jit(round_tilt)(points, log_weights))
+        assert precise - 4e-6 * (1.0 + 40.0 * spread**2) < float(found[secret]) <= precise
+
+
+def test_rows_in_several_blocks_are_rows_in_one(float64, monkeypatch):
+    rng = np.random.default_rng(5)
+    points, weights = jnp.asarray(rng.normal(size=(50, 2))), jnp.asarray(np.log(rng.dirichlet(np.ones(50))))
+    whole = jax.jit(round_tilt)(points, weights)
+    monkeypatch.setattr("veil.leakage.round_tilt.PAIRS", 50 * 7)  # seven blocks of seven rows, and one row
+    split = jax.jit(lambda *given: round_tilt(*given))(points, weights)
+    np.testing.assert_allclose(split, whole, rtol=1e-12)
+
+
+def test_places_are_coupled_as_quantiles_are_where_weights_agree_and_never_too_low(float64):
+    rng = np.random.default_rng(6)
+    base, masses = rng.normal(size=(1, 9, 2)), np.array([0.2, 0.5, 0.3])
+    mean = base + 0.2 * rng.normal(size=(3, 9, 2))
+    scale = np.broadcast_to(0.6 * np.eye(2), (3, 9, 2, 2))
+    even = blocks(masses, mean, scale)
+    assert float(paired(even)) == pytest.approx(float(coupled(even, by_index=True)), rel=1e-9)
+    for concentration in (1000.0, 3.0):
+        weights = rng.dirichlet(np.full(9, concentration), size=3) * masses[:, None]
+        uneven = grouped(jnp.asarray(np.log(weights)), Gaussian(jnp.asarray(mean), jnp.asarray(scale)))
+        covariance = np.repeat(0.36 * np.eye(2)[None], 27, axis=0)
+        exact = quadrature(np.repeat(np.arange(3), 9), weights.reshape(-1), mean.reshape(-1, 2), covariance)
+        assert exact.value <= float(paired(uneven))
 
 
 def grid_entropy(components: Components, secret: int) -> float:

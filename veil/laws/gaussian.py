@@ -82,10 +82,12 @@ def recovered(law: Gaussian, value: Vector, free: Noise) -> Noise:
 
 def kl(first: Gaussian, second: Gaussian) -> Scalar:
     """Kullback-Leibler divergence KL(first ‖ second) in nats."""
-    whitened = linalg.invert_lower(second.scale) @ first.scale
     offset = linalg.solve_lower(second.scale, first.mean - second.mean)
+    size = offset.shape[0]
+    whitened = [linalg.solve_lower(second.scale, first.scale[:, j]) for j in range(size)]
+    square = sum((linalg.dot(column, column) for column in whitened), linalg.dot(offset, offset))
     log_ratio = linalg.log_determinant(second.scale) - linalg.log_determinant(first.scale)
-    return 0.5 * (jnp.sum(whitened * whitened) + offset @ offset - offset.shape[0] + log_ratio)
+    return 0.5 * (square - size + log_ratio)
 
 
 def chernoff(first: Gaussian, second: Gaussian, alpha: Scalar | float = 0.5) -> Scalar:

@@ -13,20 +13,18 @@ from jaxtyping import Array, Float
 from veil import linalg
 from veil.components import Components
 from veil.laws.gaussian import LOG_TWO_PI
-from veil.leakage.coupling import coupled, separate_information
+from veil.leakage.coupling import paired, separate_information
 from veil.leakage.entropy import moment_entropy
-from veil.leakage.rows import blocks, per_secret, standardised, within
+from veil.leakage.round_tilt import round_tilt
+from veil.leakage.rows import per_secret, standardised, within
 from veil.leakage.tilt import tilt_row
 from veil.types import LOG_ZERO, Scalar
 
 LINES = {1: 129, 2: 33}  # of the grid per axis, by dimension; beyond, there is no integral
 REACH = 7.5  # standard deviations
 NEGLIGIBLE = 1e-6  # nats
-STRENGTHS = (1.0,)  # of the tilt where all covariances of a secret are one; 0 comes for free
-MANY, ROUNDING = (
-    256,
-    1e-5,
-)  # components per secret from which pairs are taken in single precision, and its price
+MANY = 256  # components per secret from which pairs are taken in single precision
+ROUNDING = 1e-6  # nats charged for that, per squared unit of distance
 
 
 def live_bound(components: Components) -> Scalar:
@@ -90,7 +88,7 @@ def _crowded(components: Components) -> Scalar:
     alike = jnp.all(scale == scale[:, :1])
     below = jax.lax.cond(alike, _alike_entropies, _any_entropies, components)
     by_entropies = above - jnp.exp(components.log_masses) @ below
-    return jnp.minimum(by_entropies, coupled(components, by_index=True))
+    return jnp.minimum(by_entropies, paired(components))
 
 
 def _any_entropies(components: Components) -> Float[Array, " K"]:
@@ -109,8 +107,9 @@ def _alike_entropies(components: Components) -> Float[Array, " K"]:
         scale, mean, log_weights = group
         points, weights, lost = mean @ linalg.invert_lower(scale).T, log_weights, 0.0
         if stride >= MANY:  # centred and in units of their own spread, so that few digits are enough
-            points, weights, lost = _short(points - points[:1]), _short(log_weights), ROUNDING
-        rows = blocks(lambda point: _round_tilt(point, points, weights), points, stride).astype(mean.dtype)
+            points, weights = _short(points - points[:1]), _short(log_weights)
+            lost = ROUNDING * (1.0 + 4.0 * jnp.max(jnp.sum(points**2, axis=1))).astype(mean.dtype)
+        rows = round_tilt(points, weights).astype(mean.dtype)
         return jnp.exp(log_weights) @ rows + 0.5 * linalg.log_determinant(scale) - lost
 
     return jax.lax.map(one, (scale, mean, log_weights))
@@ -118,37 +117,3 @@ def _alike_entropies(components: Components) -> Float[Array, " K"]:
 
 def _short(values: Array) -> Array:
     return values.astype(jnp.float32)
-
-
-def _round_tilt(point: Array, points: Float[Array, "M d"], log_weights: Float[Array, " M"]) -> Scalar:
-    """The best of a few tilts of −E_i log Σ_j c_j N_j, all components with the identity as covariance.
-
-    Then Q = 2 − tΛ is the same for all columns and never below the identity, so every strength exists, and
-    the exponent is quadratic in the difference of the means.
-    """
-    size = point.shape[0]
-    apart = [points[:, i] - point[i] for i in range(size)]
-    square = sum(gap * gap for gap in apart)
-    scores = log_weights - 0.25 * square
-    share, constant = jax.nn.softmax(scores), -0.5 * size * LOG_TWO_PI
-    mean = jnp.stack([0.5 * (share @ gap) for gap in apart])
-    spread = [
-        [0.25 * (share @ (apart[i] * apart[j])) - mean[i] * mean[j] for j in range(i + 1)]
-        for i in range(size)
-    ]
-    unit = jnp.eye(size, dtype=point.dtype)
-    inverse = linalg.precision(linalg.cholesky(0.5 * unit + linalg.symmetric(spread)))
-    best = -(constant - 0.5 * size * jnp.log(2.0) + logsumexp(scores))
-    for strength in STRENGTHS:
-        curvature, slope = strength * (inverse - unit), strength * (inverse @ mean)
-        lower = linalg.cholesky(2.0 * unit - curvature)
-        wide = linalg.precision(lower)
-        line = wide @ slope
-        offset = constant - 0.5 * linalg.log_determinant(lower) + 0.5 * (slope @ line)
-        bent = unit - wide
-        exponent = sum(
-            -0.5 * bent[i, j] * (apart[i] * apart[j]) for i in range(size) for j in range(size)
-        ) - sum(line[i] * apart[i] for i in range(size))
-        value = 0.5 * jnp.trace(curvature) - offset - logsumexp(log_weights + exponent)
-        best = jnp.maximum(best, jnp.where(jnp.isfinite(value), value, best))
-    return best

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-from scipy.special import ndtri, xlogy
 
 from veil.leakage.confidence import bounded_mean
 from veil.leakage.curve import curve_order
@@ -23,7 +22,8 @@ def by_estimate(mixture: Labelled, samples: int = 16384, seed: int = 0) -> Nats:
     Half of the points are drawn as the release is; the others visit every secret and every component
     alike and are weighted down, or a rare secret would be missed and the error with it.
     """
-    from scipy.stats import qmc  # slow to import, and not needed live
+    from scipy.special import ndtri  # slow to import, and not needed live
+    from scipy.stats import qmc
 
     each = 1 << max(0, -(-_count(samples) // SCRAMBLES) - 1).bit_length()
     even = mixture.weight / mixture.masses[mixture.secret] / len(mixture.masses)
@@ -65,9 +65,7 @@ def by_confidence_bound(
         index = generator.choice(len(mixture.weight), size, p=mixture.weight)
         noise = generator.standard_normal((size, mixture.mean.shape[1]))
         shares, _ = _posteriors(mixture, index, noise, mixture.weight)
-        known = (
-            top + xlogy(shares, shares).sum(axis=1) if by_entropy else _divergence_from_prior(mixture, shares)
-        )
+        known = top + _negative_entropies(shares) if by_entropy else _divergence_from_prior(mixture, shares)
         return np.clip(known / scale, 0.0, 1.0)
 
     result = bounded_mean(draw, delta=delta, width=width / scale, most=max(_count(samples), 2))
@@ -97,4 +95,9 @@ def _posteriors(mixture: Labelled, index, noise, proposal) -> tuple[np.ndarray, 
 
 def _divergence_from_prior(mixture: Labelled, shares: np.ndarray) -> np.ndarray:
     """g: Kullback-Leibler divergence of posteriors from the prior."""
-    return (xlogy(shares, shares) - shares * np.log(mixture.masses)).sum(axis=1)
+    return _negative_entropies(shares) - shares @ np.log(mixture.masses)
+
+
+def _negative_entropies(shares: np.ndarray) -> np.ndarray:
+    """Σ p log p of each row."""
+    return (shares * np.log(np.where(shares > 0, shares, 1.0))).sum(axis=1)

@@ -4,11 +4,13 @@ Its state and its verdict depend on the secret and on the states, so they are fo
 neither the ledger nor the receipts.
 """
 
+from statistics import NormalDist
+
 import numpy as np
-from scipy import special
 
 WINDOW = 64  # steps between two verdicts
-LEVEL = 1e-7  # of each test
+LEVEL = 1e-7  # of each test, on either side
+FAR = -NormalDist().inv_cdf(LEVEL)
 
 
 class Alarm:
@@ -35,14 +37,23 @@ def _contradiction(rows: np.ndarray) -> str:
         known = column[np.isfinite(column)]
         if len(known) < WINDOW // 2:
             continue
-        count, square = len(known), float(np.sum(known**2))
-        tail = min(special.chdtrc(count, square), special.chdtr(count, square))
-        if tail < LEVEL:
+        count = len(known)
+        if abs(_normal_score(float(np.sum(known**2)), count)) > FAR:
             return "its noise does not have the size that the model says"
-        if special.ndtr(-abs(known.mean()) * np.sqrt(count)) < LEVEL:
+        if abs(known.mean()) * np.sqrt(count) > FAR:
             return "it drifts away from what the model says"
         pairs = column[1:] * column[:-1]
         pairs = pairs[np.isfinite(pairs)]
-        if len(pairs) and special.ndtr(-abs(pairs.mean()) * np.sqrt(len(pairs))) < LEVEL:
+        if len(pairs) and abs(pairs.mean()) * np.sqrt(len(pairs)) > FAR:
             return "its noise goes on from step to step, which the model says it does not"
     return ""
+
+
+def _normal_score(square: float, count: int) -> float:
+    """The normal number as unlikely as this chi-square one, by Wilson and Hilferty's cube root.
+
+    From 32 numbers on its level is right to a factor of two; scipy takes longer to import than a restart
+    may.
+    """
+    width = 2.0 / (9.0 * count)
+    return float(((square / count) ** (1.0 / 3.0) - (1.0 - width)) / np.sqrt(width))
