@@ -17,10 +17,15 @@ from veil.auditing.statistics import Mean
 from veil.auditing.store import Store
 from veil.beliefs import Scheme
 from veil.beliefs.trackers import ParticleTracker
+from veil.cli.main import prepare
 from veil.learners.options import PRESETS
 from veil.policies import Counterfactual, GaussianNoise, Transport, Truth
 from veil.reproduce import adapt, claims, columns, figures, printed, stages, summary, tables
+from veil.reproduce.aside import aside, measure
 from veil.reproduce.charges import charge, chargeable
+from veil.reproduce.columns import TRUE
+from veil.reproduce.engine import Work
+from veil.reproduce.options import Extent
 from veil.reproduce.reader import Reader
 from veil.rollout import Record, Transcript
 from veil.systems import Platoon, finite_prior
@@ -374,3 +379,17 @@ def test_tables_show_printed_rows_and_never_a_bound_that_is_not_believed():
 def test_looks_know_the_time_that_had_passed():
     lines = [{"seconds": 2.0, "upper": 1.0}, {"seconds": 3.0}, {"seconds": 4.0, "upper": 0.5}]
     assert [one["elapsed"] for one in figures.looked(lines)] == [2.0, 9.0]
+
+
+def test_a_second_process_fills_the_folder_and_the_first_does_nothing_again(tmp_path, monkeypatch):
+    told = []
+    work = Work(
+        Extent(2, 2, 8, 2, 2, particles=16, share=0.01), tmp_path, (TRUE,), lambda *line: told.append(line)
+    )
+    with aside(work, TRUE, prepare):
+        pass
+    assert {line[0] for line in told} >= {f"{TRUE}: audited", f"{TRUE}: driven"}
+    for stage in ("driven", "audited", "read", "charged"):
+        monkeypatch.setattr(stages, stage, None)  # whoever called it would fail
+    measure(work, (TRUE,))
+    assert len(work.study(TRUE).driven["fuel"]) == 8
