@@ -5,6 +5,7 @@ or was never started, it does itself.
 """
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,11 +51,20 @@ def aside(work: Work, name: str, prepare: Callable[[], None]) -> Iterator[None]:
 
 def _child(name: str, prepare: Callable[[], None], extent: Extent, folder: Path, told) -> None:
     """Measure; Ctrl-C ends it quietly, for the first process speaks."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         prepare()
         measure(Work(extent, folder, (name,), lambda *line: told.put(line)), (name,))
     except KeyboardInterrupt:
         pass
+
+
+def _end_with_parent() -> None:
+    """Two runs in one folder would be in each other's way, so this one must not outlive its own."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # called in the child only
+    parent.join()
+    os._exit(1)
 
 
 def _listen(get: Callable[[], tuple[str, str, int, int] | None], report: Report) -> None:

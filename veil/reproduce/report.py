@@ -99,7 +99,7 @@ def _trainings(work: Work) -> str:
     rows = []
     for column in work.learned:
         run = runs.read(work.study(column.name).run)
-        assert run.result is not None
+        assert run.result is not None and isinstance(run.settings, runs.Settings)
         training, result = run.settings.training, run.result
         rows.append(
             (
