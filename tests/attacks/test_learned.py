@@ -173,6 +173,7 @@ def test_the_same_key_gives_the_same_attack_and_another_key_another():
     assert asked[: len(asked) // 2] == list(range(EPISODES + VALIDATION))  # each once: none is in both parts
 
 
+@pytest.mark.study
 def test_double_precision_outside_leaves_the_network_in_single(float64):
     noise = np.random.default_rng(0)
 

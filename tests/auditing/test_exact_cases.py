@@ -185,7 +185,13 @@ def test_a_shorter_length_uses_the_first_releases_only(float64):
     assert gap(scored, whole).value > gap(scored, truth).value + 0.03
 
 
-@pytest.mark.parametrize(("guide", "particles"), [(Unguided(), 3), (Twisted(), 5)], ids=["plain", "twisted"])
+@pytest.mark.parametrize(
+    ("guide", "particles"),
+    [
+        pytest.param(Unguided(), 3, marks=pytest.mark.study, id="plain"),
+        pytest.param(Twisted(), 5, id="twisted"),
+    ],
+)
 def test_the_identities_hold_with_few_particles(guide, particles, float64, monkeypatch):
     """E[p̂/p] = 1 and E[p/p̂*] = 1 for any number of particles; with few, every slip of resampling shows."""
     monkeypatch.setattr(smc, "THRESHOLD", 2.0)  # at every step

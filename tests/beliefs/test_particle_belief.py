@@ -122,7 +122,13 @@ SCHEMES = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.study] if name in ("independent", "stratified") else [])
+        for name in SCHEMES
+    ],
+)
 def test_the_evidence_estimate_is_unbiased(name, float64):
     """E[p̂ / p] = 1 for the joint of all releases: true of a filter only if no weight is lost."""
     system, sd, runs = Gain(), 0.5, 3000
@@ -139,6 +145,7 @@ def test_the_evidence_estimate_is_unbiased(name, float64):
         assert np.all(np.abs(own.mean(axis=0) - 1.0) < 4 * own.std(axis=0) / np.sqrt(runs))
 
 
+@pytest.mark.study
 def test_guiding_pays_when_the_noise_is_small(float64):
     system, sd, runs = Gain(), 0.03, 400
     policy = GaussianNoise(system, jnp.asarray([sd]))

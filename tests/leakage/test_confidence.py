@@ -27,6 +27,7 @@ def test_the_bound_covers_the_mean_of_bounded_values(law):
     assert np.mean(covered) >= coverage_floor(0.05)
 
 
+@pytest.mark.study
 def test_peeking_after_every_batch_does_not_break_the_bound():
     generator = np.random.default_rng(2)
     results = [
@@ -37,6 +38,7 @@ def test_peeking_after_every_batch_does_not_break_the_bound():
     assert all(32 < result.samples < 512 for result in results)  # it looked several times and stopped early
 
 
+@pytest.mark.study
 def test_the_confidence_bound_covers_the_information():
     mixture = policy_like(np.random.default_rng(3), 32, size=1, shift=0.5)
     truth = quadrature(*mixture).value

@@ -162,6 +162,7 @@ def test_both_forms_of_the_pairwise_divergence_agree():
     assert np.asarray(product) == pytest.approx(np.asarray(difference), rel=1e-9)
 
 
+@pytest.mark.study
 def test_ragged_and_blocked_layouts_agree():
     weight, mean, covariance = plain_mixture(4, count=48, size=3)
     log_weights, parts = as_jax(weight, mean, covariance)
@@ -232,6 +233,7 @@ def test_powers_of_two_are_right_to_the_last_digit_and_so_is_their_slope():
     assert 0.0 < float(power_of_two(jnp.asarray(-1e30, jnp.float32))) < 1e-37
 
 
+@pytest.mark.study
 def test_a_padded_coordinate_adds_its_entropy_to_tilt_and_nothing_else():
     weight, mean, covariance = plain_mixture(12, count=15, size=1, spread=3.0)
     deep, wide = np.zeros((15, 2)), np.broadcast_to(np.eye(2), (15, 2, 2)).copy()

@@ -254,6 +254,7 @@ def foreseen_and_found(made, policy, critic, seed):
     return seen, (charge, jnp.sum(values), jnp.zeros_like(charge))
 
 
+@pytest.mark.study
 def test_what_is_foreseen_is_what_the_owners_step_brings(float64):
     """Every release, against the belief that takes it in; nothing follows the fourth and last."""
     system = Gain(prior=finite_prior(GAINS, MASSES))

@@ -41,6 +41,7 @@ def test_draws_have_the_means_variances_and_marginals_of_a_dirichlet(float64):
         assert stats.kstest(np.exp(logs[:, row, entry]), stats.beta(own, rest).cdf).pvalue > 1e-4
 
 
+@pytest.mark.study
 def test_kernels_drawn_in_the_open_have_the_policys_kernel_as_their_mean():
     """And vary by m (1 − m) / (1 + total), independently at every step and in every row."""
     policy = discrete_policy(Gain(), gain_units(), counts=3, particles=4, width=4, sd=3.0, key=jr.key(0))
