@@ -82,7 +82,8 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
         streams = [
             _stream(case, Path(place), 60 if fast else case.steps) for case in CASES[: 1 if fast else 4]
         ]
-        restart = _restart(Path(place))
+        before = 200 if fast else 20_000
+        restart = _restart(Path(place), before)
     report.table(
         "Live release: milliseconds from the state to the durable record",
         [
@@ -98,7 +99,7 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
         ],
         [_row(case, found) for case, found in zip(CASES, streams, strict=False)],
         f"A durable write alone takes {disk[0]:.2f} ms (p50), {disk[1]:.2f} ms (p99) on this disk. "
-        f"From a restart to the first release: {restart:.2f} s (compilation cache warm, 200 steps replayed).",
+        f"From a restart to the first release: {restart:.2f} s (compilation cache warm, {before} steps in the ledger; asked: 3).",
     )
     return {"disk": disk, "streams": streams, "restart_seconds": restart}
 
@@ -160,7 +161,7 @@ def _resident() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def _restart(place: Path) -> float:
+def _restart(place: Path, before: int) -> float:
     """Seconds from the start of `veil share` on an old ledger to its first release."""
     secret, ledger = place / "secret.json", place / "restart.jsonl"
     secret.write_text("1")
@@ -179,7 +180,7 @@ def _restart(place: Path) -> float:
     ]
     command += ["--secret-file", str(secret), "--ledger", str(ledger)]
     taken = 0.0
-    for first, last in ((1, 200), (201, 201), (202, 202)):
+    for first, last in ((1, before), (before + 1, before + 1), (before + 2, before + 2)):
         began = time.perf_counter()
         lines = b"".join(_line(step) for step in range(first, last + 1))
         subprocess.run(command, input=lines, cwd=HERE, check=True, capture_output=True)

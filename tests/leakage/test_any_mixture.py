@@ -1,4 +1,4 @@
-"""Every method against an independent truth, on 500 mixtures of any kind; a study, for compiling takes long."""
+"""Every method against an independent truth, on 500 mixtures of any kind: a study."""
 
 import jax
 import numpy as np
