@@ -99,8 +99,8 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
         ],
         [_row(case, found) for case, found in zip(CASES, streams, strict=False)],
         f"A durable write alone takes {disk[0]:.2f} ms (p50), {disk[1]:.2f} ms (p99) on this disk. "
-        f"From a restart to the first release: {restart:.2f} s, 3 asked (compilation cache warm, {before} steps "
-        "in the ledger).",
+        f"From a restart to the first release: {restart:.2f} s, 3 asked (compilation cache warm, {before} "
+        "steps in the ledger).",
     )
     return {"disk": disk, "streams": streams, "restart_seconds": restart}
 
