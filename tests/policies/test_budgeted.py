@@ -100,6 +100,31 @@ def test_what_leaks_is_what_was_charged_and_never_more_than_the_budget(kind, exh
     assert abs(leaked - spent.mean()) <= 4 * error + 1e-3 * BUDGET
 
 
+def test_blurring_spends_at_most_an_even_share_of_what_is_left(float64):
+    """And nearly that much where the blur is what limits it, so that something is released to the end."""
+    _, _, (charges, opened, blur) = played("noise", "blur")
+    left = BUDGET - np.cumsum(charges, axis=1) + charges
+    share = left / np.arange(STEPS, 0, -1)
+    assert np.all(charges <= share * (1 + 1e-9))
+    assert (
+        opened.all() and np.median((charges / share)[blur > 0]) > 0.25
+    )  # a level of blur is a factor of two
+
+
+def test_true_data_stop_for_good_at_the_first_refusal(float64):
+    """After a gap the charge would not be exact, so no later release passes, however cheap it looks."""
+    system = loop()
+    policy = budgeted(Truth(system), 10.0)
+    belief = policy.start(key=jr.key(0))
+    given = system.initial_external(), jnp.asarray(1, jnp.int32)
+    stopped = eqx.tree_at(lambda one: one.stopped, belief, jnp.asarray(True))
+    for one, opened in ((belief, True), (stopped, False)):
+        gate = policy.kernel(policy.features(one, *given), *given)
+        assert bool(gate.open) is opened
+    _, _, (_, passed, _) = played("truth", "blind")
+    assert np.all(np.diff(passed.astype(int), axis=1) <= 0)
+
+
 @pytest.mark.parametrize("exhausted", MODES)
 def test_a_charge_understated_by_a_third_is_caught(exhausted):
     """The sum of the charges still keeps the budget; the leakage does not, by many standard errors."""
@@ -127,7 +152,7 @@ def test_a_withheld_release_does_not_reach_the_environment(float64):
 
 def test_a_blind_release_is_the_output_that_the_public_expects(float64):
     """Without any budget: the mean over secrets of the state given the first release, moved by w alone."""
-    system = Gain()
+    system = loop()
     policy = budgeted(GaussianNoise(system, jnp.asarray([0.3])), 0.0, "blind")
     record = jax.jit(
         lambda: rollout(system, policy, 6, public_seed=jnp.asarray(0), key=jr.key(3)),
