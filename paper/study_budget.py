@@ -135,7 +135,9 @@ class Study:
                 )
                 runs.begin(folder, settings)
                 runs.finish(folder, settings, runs.fit(settings, system, folder, lambda line: None))
-            return runs.load_policy(folder, system)
+            policy = runs.load_policy(folder, system)
+            assert isinstance(policy, Policy)
+            return policy
 
     def cell(self, name: str, inner: Policy, exhausted: Exhausted, budget: float) -> Cell:
         """Play and measure until the error is small enough."""

@@ -1,8 +1,5 @@
 """The command line, as a user meets it: in a process of its own."""
 
-import csv
-import json
-import os
 import subprocess
 import sys
 
@@ -66,9 +63,6 @@ def test_without_arguments_help_is_shown():
     ("arguments", "hint"),
     [
         (["dmo"], "demo"),
-        (["demo", "--episode", "9"], "--episodes"),
-        (["demo", "--episodes", "many"], "INT"),
-        (["demo", "--episodes", "1"], "--episodes 8"),
         (["systems", "plat"], "platoon"),
     ],
     ids=" ".join,
@@ -85,23 +79,3 @@ def test_systems_are_listed_with_fields_units_and_secrets():
     for word in ("platoon", "idm_platoon", "gain", "speed [m/s]", "spacing [m]", "(0.4, 0.5)", "1.386 nats"):
         assert word in shown
     assert "ready to use" in veil("systems", "platoon").stdout
-
-
-def test_a_small_demo_writes_a_table_and_pictures(tmp_path):
-    environment = {**os.environ, "VEIL_CACHE": str(tmp_path / "cache")}
-    result = veil("demo", "--episodes", 8, "--steps", 5, "--out", tmp_path / "out", env=environment)
-    assert result.returncode == 0, result.stderr
-    content = json.loads((tmp_path / "out" / "leakage.json").read_text())
-    assert content["unit"] == "nats" and content["horizon"] == 5
-    rows = content["sharing"]
-    assert len(rows) == 8 and rows[0]["meaning"] == "unbiased"
-    assert all(row["meaning"] == "lower bound" for row in rows[1:])
-    for row in rows:  # the file holds no NaN and no infinity: json would have refused
-        assert row["leakage"] <= row["entropy"] + 1e-9 and row["standard_error"] >= 0
-        assert row["accuracy_low"] <= row["accuracy"] <= row["accuracy_high"]
-    with (tmp_path / "out" / "leakage.csv").open() as file:
-        assert [line["sharing"] for line in csv.DictReader(file)] == [row["sharing"] for row in rows]
-    for name in ("posterior.png", "tradeoff.png"):
-        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
-        assert name in result.stdout
-    assert "nats" in result.stdout and "episodes" in result.stderr

@@ -92,7 +92,7 @@ def test_help_says_what_goes_in_and_out(monkeypatch, unbuilt):
     ("arguments", "hint"),
     [
         (["share", "gian", *NOISE], "no system 'gian'. Did you mean gain?"),
-        (["share", "runs/nowhere", *NOISE], "Or give the folder of a `veil train`."),
+        (["share", "runs/nowhere", *NOISE], "runs/nowhere is not the folder of a run"),
         (["share", "gain", "--policy", "nose"], "Did you mean noise?"),
         (["share", "gain", "--policy", "noise"], "needs --sd"),
         ([*USUAL, "--on-exhausted", "blurr"], "no --on-exhausted 'blurr'. Did you mean blur?"),

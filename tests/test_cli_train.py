@@ -1,8 +1,8 @@
 """`veil train` on a tiny problem, and what other commands make of its folder."""
 
-import contextlib
-import io
+import hashlib
 import json
+import platform
 import shlex
 import shutil
 import sys
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import get_args
 
 import jax
+import numpy as np
 import pytest
 
+from tests.command_lines import quick, veil
 from veil import policies
 from veil.cli import main, train, train_report
 from veil.cli.mistakes import Mistake
@@ -28,26 +30,10 @@ TINY = ["gain", "--steps", "3", "--updates", "4", "--look", "2", "--looked", "6"
 TINY += ["--width", "4"]
 
 
-def veil(*arguments):
-    """Exit code and output of a command line."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), jax.enable_x64(True):
-        try:
-            main.main([*map(str, arguments)])
-        except SystemExit as end:
-            code = end.code
-    return code, out.getvalue(), err.getvalue()
-
-
 @pytest.fixture(scope="module", autouse=True)
-def quick():
-    """Programs run once here: they need not be fast. Nothing is set for the other tests of the process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(main, "prepare", lambda: None)
-        before = jax.config.read("jax_disable_most_optimizations")
-        jax.config.update("jax_disable_most_optimizations", True)
+def unhurried():
+    with quick():
         yield
-        jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +54,7 @@ def engine(monkeypatch):
     """A stand-in for training; it tells what it found in the folder."""
     calls = []
 
-    def fake(settings, system, folder, report):
+    def fake(settings, system, folder, report, loggers):
         calls.append((settings, sorted(path.name for path in folder.iterdir())))
         raise KeyboardInterrupt
 
@@ -95,10 +81,11 @@ def change(folder, edit):
 def test_training_fills_a_folder_and_says_what_to_do_next(told):
     folder, (code, out, err) = told
     assert code == 0, err
-    files = ["checkpoint.safetensors", "learning.png", "metrics.jsonl", "policy.safetensors", "run.json"]
+    files = ["checkpoint.safetensors", "config.toml", "environment.json", "learning.png", "metrics.jsonl"]
+    files += ["policy.json", "policy.safetensors", "run.json"]
     assert sorted(path.name for path in folder.iterdir()) == files
     assert all(str(folder / name) in out for name in files)
-    assert f"veil audit gain --policy {folder} --steps 3" in out
+    assert f"veil audit {folder} --steps 3" in out
     assert "of H(q) = 1.099 nats" in out and "all updates made" in out
     assert [line.split(":")[0] for line in err.splitlines()[1:]] == [f"update {k} of 4" for k in (0, 2, 4)]
     assert (folder / "learning.png").read_bytes().startswith(b"\x89PNG")
@@ -113,6 +100,50 @@ def test_the_folder_says_how_it_was_trained_and_what_came_out(told):
     for line in last:  # the kept policy is looked at once more in the end: the very same numbers
         assert content["result"]["upper"] == line["upper"] and content["result"]["cost"] == line["fresh_cost"]
     assert content["result"]["updates"] == 4
+
+
+def test_the_file_of_settings_in_the_folder_makes_the_same_again(told, tmp_path):
+    again = main.parse(["train", "--config", str(told[0] / "config.toml"), "--out", str(tmp_path / "other")])
+    assert isinstance(again, train.Train) and again.settings == runs.read(told[0]).settings
+    folder = tmp_path / "ready"
+    assert veil("train", "gain", "--policy", "noise", "--sd", "0.3", "--seed", "4", "--out", folder)[0] == 0
+    ready = main.parse(["train", "--config", str(folder / "config.toml")])
+    assert isinstance(ready, train.Train) and ready.settings == runs.read(folder).settings
+    assert "updates" not in (folder / "config.toml").read_text()  # nothing was trained
+
+
+def test_the_manifest_says_what_the_arrays_are(told):
+    """Every array at its path in the policy, and the numbers that are not arrays."""
+    from importlib.metadata import version
+
+    from safetensors.numpy import load_file
+
+    arrays, found = (
+        load_file(told[0] / "policy.safetensors"),
+        json.loads((told[0] / "policy.json").read_text()),
+    )
+    with jax.enable_x64(True):
+        policy = runs.load_policy(told[0], Gain())
+    for one in found["arrays"]:
+        array = arrays.pop(one["name"])
+        leaf = eval(f"policy{one['path']}", {"policy": policy})
+        assert one["shape"] == list(array.shape) and one["dtype"] == str(array.dtype)
+        assert np.array_equal(array, np.asarray(leaf, array.dtype)), one["path"]
+    assert not arrays and found["schema"] == 1 and found["dtype"] == "float32"
+    assert found["particles_per_secret"] == 0 and found["thresholds"]["low_limit"] == pytest.approx(0.05)
+    assert found["sha256"] == hashlib.sha256((told[0] / "policy.safetensors").read_bytes()).hexdigest()
+    machine = json.loads((told[0] / "environment.json").read_text())
+    assert machine["python"] == platform.python_version() and machine["machine"] == platform.machine()
+    assert all(version(name) == given for name, given in machine["packages"].items())
+    assert platform.node() not in (told[0] / "environment.json").read_text()
+
+
+def test_the_manifest_of_particles_says_how_many_and_when_they_are_resampled(tmp_path):
+    folder = tmp_path / "run"
+    assert veil("train", "gain", "--policy", "transport", "--particles", 16, "--out", folder)[0] == 0
+    found = json.loads((folder / "policy.json").read_text())
+    assert found["particles_per_secret"] == 16 and found["thresholds"] == {"effective_share": 0.5}
+    assert found["dtype"] == "float64" and found["policy"] == "Transport"
 
 
 def test_a_loaded_policy_is_the_trained_one(told):
@@ -137,7 +168,7 @@ def test_a_loaded_policy_is_the_trained_one(told):
 def test_the_same_command_trains_once(run, engine):
     code, out, err = veil("train", *TINY, "--out", run)
     assert code == 0 and not engine, err
-    assert "Already trained" in out and f"veil audit gain --policy {run}" in out
+    assert "Already trained" in out and f"veil audit {run}" in out
 
 
 def test_an_interrupted_training_goes_on_with_the_same_bits(told, tmp_path, monkeypatch):
@@ -147,8 +178,8 @@ def test_an_interrupted_training_goes_on_with_the_same_bits(told, tmp_path, monk
         code, _, err = veil("train", *TINY, "--out", folder)
     assert code == 130 and "Stopped after update 3. The same command goes on from update 2" in err
     code, _, err = veil("audit", "gain", "--policy", folder)
-    words = "--updates 4 --episodes 3 --look 2 --looked 6 --steps 3"
-    assert code == 2 and "not finished" in err and f"veil train gain --width 4 {words} --out {folder}" in err
+    words = "--steps 3 --updates 4 --episodes 3 --look 2 --looked 6 --width 4"
+    assert code == 2 and "not finished" in err and f"veil train gain {words} --out {folder}" in err
     code, _, err = veil("train", *TINY, "--out", folder)
     assert code == 0 and "going on after update 2" in err
     assert (folder / "policy.safetensors").read_bytes() == (told[0] / "policy.safetensors").read_bytes()
@@ -235,13 +266,20 @@ def test_stopping_before_the_first_look_says_that_it_begins_again(tmp_path, engi
         (["--seed", "-1"], "--seed"),
         (["--start", "noise"], "transport"),
         (["--privacy-weight", "-1"], "cost units per nat"),
-        (["--distortion-limit", "0"], "positive numbers"),
+        (["--distortion-budget", "0"], "are positive"),
         (["--parts", "2"], "--start plain"),
         (["--floor", "2"], "between 0 and 1"),
         (["--updates", "0"], "at least 1"),
         (["--learning-rate", "0"], "must be positive"),
         (["--update", "9"], "--updates"),
         (["--leakage", "bound"], "closed_form"),
+        (["--policy", "pathwize"], "Did you mean pathwise?"),
+        (["--policy", "a2c", "--start", "plain"], "learns with --start grid"),
+        (["--policy", "ddpg", "--robust"], "needs the learner pathwise"),
+        (["--policy", "ddpg", "--sd", "1", "1"], "are for truth"),
+        (["--policy", "noise"], "needs --sd"),
+        (["--policy", "noise", "--sd", "1"], "one number per shared axis"),
+        (["--learner", "ddpg"], "there is no flag --learner"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -264,9 +302,11 @@ def test_every_field_is_a_flag_with_its_default(monkeypatch):
     code, out, _ = veil("train", "--help")
     assert code == 0
     for field in (*fields(Design), *fields(Training), *fields(Weights)):
-        flag = f"--{field.name.replace('_', '-')}" + (", " if field.default is False else " ")
-        assert flag in out and f"(default: {field.default})" in out.partition(flag)[2][:600], field.name
-    assert all(word in out for word in ("nat", "cost units", "spread of the output", "runs/SYSTEM-START"))
+        name = field.metadata.get("flag", field.name)
+        flag, value = f"  --{name.replace('_', '-')} ", field.default
+        default = "" if value is False else f"(default: {value if isinstance(value, str) else f'{value:g}'})"
+        assert (flag in out and default in out.partition(flag)[2][:300]) == bool(name), field.name
+    assert all(word in out for word in ("nat", "cost units", "spreads of the output", "runs/SYSTEM-POLICY"))
 
 
 def test_the_flags_are_those_of_the_library():
@@ -275,7 +315,7 @@ def test_the_flags_are_those_of_the_library():
     for field in fields(Weights):
         assert getattr(given, field.name) == pytest.approx(float(getattr(usual, field.name)))
     parsed = main.parse(["train"])
-    assert isinstance(parsed, train.Train) and parsed.folder.as_posix() == "runs/platoon-transport"
+    assert isinstance(parsed, train.Train) and parsed.folder.as_posix() == "runs/platoon-pathwise"
 
 
 def test_the_command_that_is_told_trains_the_same():
@@ -289,7 +329,9 @@ def test_the_command_that_is_told_trains_the_same():
     printed = runs.Settings("platoon", 50, paper.design, Weights(), long, paper.leakage)
     preset = PRESETS["a2c"]
     grid = runs.Settings("gain", 50, replace(preset.design, points=7), Weights(), preset.training, "estimate")
-    for settings in (usual, other, printed, grid):
+    moved = runs.Ready("platoon", policies.Named("transport", (0.06, 0.1), particles=16, share=0.5))
+    held = runs.Ready("gain", policies.Named("subsampled", every=5))
+    for settings in (usual, other, printed, grid, moved, held):
         words = shlex.split(command(settings, Path("some where")))
         parsed = main.parse(words[1:])
         assert isinstance(parsed, train.Train)

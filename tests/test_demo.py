@@ -1,175 +1,173 @@
-"""The demo's numbers, against exact ones."""
+"""`veil demo` from end to end: its stages in turn, each done once, and a result of what was measured."""
 
-import itertools
-from dataclasses import replace
-from typing import Any
+import json
+import sys
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pytest
-from scipy import stats
 
-from veil.beliefs import Guided, ParticleBelief, Scheme
-from veil.beliefs.proposals import Particle
-from veil.demos import KalmanBank, Observer, Swarm, Way, compare, measure, ways
-from veil.demos.cells import Cells, cut_normal
-from veil.demos.measurement import _mean
-from veil.kernel import Kernel
-from veil.laws import Gaussian, diagonal_gaussian
-from veil.policies import GaussianNoise, PlainPolicy, Quantised, Truth
-from veil.policies.plain import GridKernel
-from veil.systems import Gain, Platoon, System, finite_prior
+from tests.command_lines import quick, veil
+from tests.reporting.made_folders import LOOK, Noisy, certified, leaking
+from veil.auditing import engine
+from veil.auditing import words as audit_words
+from veil.cli import report
+from veil.cli.live_view import row, table, view
+from veil.cli.vehicle import Vehicle
+from veil.learners import load_arrays, runs
+from veil.learners.diary import METRICS
+from veil.learners.loop import Trained
+from veil.learners.run import Ready
+from veil.policies import Truth
+from veil.precision import single
+from veil.sharing.account import read_account
+from veil.sharing.receipt import Receipt, Release
+from veil.systems import Gain, Platoon
 
-KEY = jr.key(5)
-
-
-class Deaf(PlainPolicy):
-    """Shares noise around zero, whatever the state."""
-
-    system: System
-
-    def kernel(self, features, external, time):
-        return DeafKernel()
+LOADED = runs.load_policy
 
 
-class DeafKernel(Kernel):
-    def __call__(self, secret, state):
-        return diagonal_gaussian(jnp.zeros_like(state), jnp.ones_like(state))
+def untrained(system):
+    return Noisy(system, jnp.array([0.3, 0.5], jnp.float32))
 
 
-def test_a_kernel_that_ignores_the_state_leaks_nothing(float64):
-    measured = measure(Gain(), Way("deaf", "noise", Deaf(Gain()), KalmanBank()), 30, 10, key=KEY)
-    assert np.allclose(measured.score, 0.0, atol=1e-12)
-    assert measured.leakage == pytest.approx((0.0, 0.0), abs=1e-12)
-    assert measured.accuracy[0] == pytest.approx(measured.chance)
+def fit(settings, system, folder, report, loggers):
+    """A training that changes nothing."""
+    with jax.enable_x64(False):
+        lines = [{"update": 0.0, "seconds": 1.0} | LOOK.metrics()]
+        (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        report(lines[0])
+        return Trained(untrained(single(system)), LOOK, 2, 0, "all updates made")
 
 
-def test_truth_leaks_more_than_noise_and_more_noise_leaks_less(float64):
-    system = Gain()
-    exact = measure(system, Way("truth", "truth", Truth(system), Observer()), 600, 20, key=KEY)
-    chain = [exact]
-    for sd in (0.1, 0.5, 2.0):
-        policy = GaussianNoise(system, jnp.asarray([sd]))
-        chain.append(measure(system, Way(f"noise {sd}", "noise", policy, KalmanBank()), 600, 20, key=KEY))
-    assert exact.leakage[0] <= exact.entropy
-    for more, less in itertools.pairwise(chain):
-        assert more.leakage[0] > less.leakage[0]
-        assert more.distortion < less.distortion
-    assert chain[-1].leakage[0] > -3 * chain[-1].leakage[1]
+def loaded(folder, system):
+    """True data as they are; what was trained from its file."""
+    if isinstance(runs.read(folder).settings, Ready):
+        return LOADED(folder, system)
+    return load_arrays(folder / runs.POLICY, untrained(system))
 
 
-def test_exact_posteriors_are_calibrated(float64):
-    """Under an exact posterior the score and what the posterior claims have the same mean."""
-    system = Gain()
-    for policy, adversary in (
-        (Truth(system), Observer()),
-        (GaussianNoise(system, jnp.asarray([0.3])), KalmanBank()),
-    ):
-        measured = measure(system, Way("", "", policy, adversary), 1500, 15, key=KEY)
-        gap, error = measured.calibration
-        assert abs(gap) < 4 * error
+def audited(system, policy, extent, **_):
+    """Audits made by hand: a leak of true data, a bound for the other."""
+    return leaking() if isinstance(policy, Truth) else certified()
 
 
-def test_one_release_of_truth_tells_what_the_chain_rule_says(float64):
-    """All secrets start alike, so the first release of the gain loop tells nothing."""
-    system = Gain()
-    first = measure(system, Way("truth", "truth", Truth(system), Observer()), 12, 1, key=KEY)
-    assert np.allclose(first.score, 0.0, atol=1e-12)
+def never(*_, **__):
+    raise AssertionError("this was done before")
 
 
-def test_particles_see_the_same_episodes_as_the_kalman_bank(float64):
-    system = Gain()
-    way = Way("noise", "noise", GaussianNoise(system, jnp.asarray([0.3])), KalmanBank())
-    exact = measure(system, way, 60, 15, key=KEY)
-    particles = Swarm(scheme=Scheme(proposal=Guided()), count=1296)
-    both = compare(exact, measure(system, replace(way, adversary=particles), 30, 15, key=KEY))
-    assert both.compared == 30 and both.difference is not None
-    assert abs(both.difference[0]) < 0.02
-    assert np.array_equal(exact.index[:3], [0, 1, 2])
+def stopped(system, policy, extent, **_):
+    if isinstance(policy, Truth):
+        return leaking()
+    raise KeyboardInterrupt
 
 
-def test_batches_do_not_change_an_episode(float64):
-    system = Gain()
-    way = Way("noise", "noise", GaussianNoise(system, jnp.asarray([0.3])), KalmanBank())
-    small = replace(way, adversary=KalmanBank(batch=4))
-    assert np.allclose(
-        measure(system, way, 9, 5, key=KEY).score, measure(system, small, 9, 5, key=KEY).score, atol=1e-10
-    )
+@pytest.fixture(scope="module", autouse=True)
+def stages():
+    """Training and auditing are stood in for; the stream and the report are real."""
+    with quick(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "fit", fit)
+        patch.setattr(runs, "load_policy", loaded)
+        patch.setattr(engine, "audit", audited)
+        patch.setattr(report, "built", lambda name: None)
+        yield
 
 
-def test_progress_counts_episodes_and_few_are_rounded_up():
-    system, seen = Gain(), []
-    way = Way("truth", "truth", Truth(system), Observer(batch=4))
-    measured = measure(system, way, 7, 2, key=KEY, progress=seen.append)
-    assert seen == [4, 8, 9] and len(measured.index) == 9
-    assert len(measure(system, way, 1, 2, key=KEY).index) == 6
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """A demo that was interrupted in its second audit, and gone on with."""
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "audit", stopped)
+        first = veil("demo", "--fast", "--out", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "fit", never)
+        second = veil("demo", "--fast", "--out", folder)
+    return folder, first, second
 
 
-def test_secrets_count_by_their_prior():
-    values, index = np.array([1.0, 3.0, 10.0, 10.0]), np.array([0, 0, 1, 1])
-    mean, error = _mean(values, index, np.array([0.25, 0.75]))
-    assert mean == 0.25 * 2 + 0.75 * 10
-    assert error == pytest.approx(0.25 * np.sqrt(2.0 / 2))
+def test_an_interrupted_demo_keeps_what_is_done_and_goes_on(shown):
+    folder, (code, out, err), (again, _, _) = shown
+    assert (code, out) == (130, "") and f"kept in {folder}; the same command goes on" in err
+    assert again == 0
 
 
-def test_cut_normal_draws_from_the_normal_law_inside_the_interval(float64):
-    noise = jnp.asarray(stats.norm.ppf((np.arange(4000) + 0.5) / 4000))
-    for low, high in ((-0.3, 0.4), (1.0, 1.2), (-9.0, -8.5), (8.5, 9.0), (-40.0, 40.0)):
-        draw, log_mass = jax.vmap(lambda one, a=low, b=high: cut_normal(jnp.asarray(a), jnp.asarray(b), one))(
-            noise
-        )
-        truth = stats.truncnorm(low, high)
-        assert np.all((draw >= low) & (draw <= high))
-        assert np.mean(draw) == pytest.approx(truth.mean(), abs=1e-3)
-        assert np.std(draw) == pytest.approx(truth.std(), rel=1e-2)
-        tails = stats.norm.cdf([-abs(low), -abs(high)])
-        exact = np.log(np.ptp(tails)) if low * high > 0 else None
-        if exact is not None:
-            assert log_mass[0] == pytest.approx(exact, rel=1e-9)
+def test_five_lines_of_result_and_a_path(shown):
+    folder, _, (_, out, _) = shown
+    lines = [line for line in out.splitlines() if line]
+    assert len(lines) == 6 and lines[-1].endswith(str(folder / "report.html"))
+    least = audit_words.interval(leaking())[0]
+    assert f"learns at least {np.floor(1e3 * least) / 1e3:.3f} of 1.386 nats" in lines[0]
+    low, high = audit_words.interval(certified())
+    assert f"learns {np.floor(1e3 * low) / 1e3:.3f} to {np.ceil(1e3 * high) / 1e3:.3f} of 1.386" in lines[1]
+    best = max(row.accuracy.value for row in certified().attacks if row.role == "attack")
+    assert f"names the driver {100 * best:.0f} % of the time (25 % by chance)" in lines[1]
+    assert "0.21 m/s in speed and 0.34 m in spacing (mean distortion 0.61)" in lines[2]
+    assert "+1.30 % ± 0.20" in lines[3]
+    account = read_account(folder / "learned" / "share" / "ledger.jsonl")
+    assert len(account) == 5 and 1e-3 < account.total <= 0.1
+    spent = np.ceil(1e3 * account.total - 1e-7) / 1e3
+    assert f"5 releases, {spent:.3f} nats charged of a budget of 0.1." in lines[4]
 
 
-def test_a_cell_under_a_correlated_law_has_its_exact_mass(float64):
-    """GHK against scipy's bivariate normal."""
-    system = Platoon(prior=finite_prior([[0.4, 0.5], [1.0, 1.1]]))
-    kernel = GridKernel(system, jnp.asarray([0.5, 1.0]))
-    scale = np.array([[0.5, 0.0], [0.6, 0.4]])
-    origin = Gaussian(jnp.asarray([15.1, 19.7]), jnp.asarray(scale))
-    shared = jnp.asarray([15.0, 20.0])
-    noise = jr.normal(KEY, (20000, 2))
-    secret, particle = system.prior.secrets[0], Particle(origin.mean, origin)
-    states, logs = jax.vmap(lambda one: Cells()(kernel, secret, particle, shared, one))(noise)
-    covariance: Any = scale @ scale.T
-    law = stats.multivariate_normal(np.asarray(origin.mean), covariance)
-    truth = law.cdf([15.25, 20.5], lower_limit=[14.75, 19.5])
-    weights = np.exp(logs)
-    assert np.mean(weights) == pytest.approx(truth, abs=5 * np.std(weights) / np.sqrt(len(weights)) + 1e-5)
-    assert np.all(np.abs(states - shared[None]) <= np.array([0.25, 0.5]) + 1e-9)
+def test_the_report_has_both_side_by_side(shown):
+    folder = shown[0]
+    content = json.loads((folder / "report.json").read_text())
+    assert [(run["name"], run["verdict"]) for run in content["runs"]] == [
+        ("true data", "certified_leak"),
+        ("learned", "certifiable"),
+    ]
+    assert "What shared platoon data tell about the driver" in (folder / "report.html").read_text()
 
 
-@pytest.mark.study
-def test_cells_and_bootstrap_agree_on_quantised_sharing(float64):
-    system = Gain()
-    way = Way("grid", "grid", Quantised(system, jnp.asarray([0.5])), Swarm(scheme=Scheme(proposal=Cells())))
-    cells = measure(system, way, 24, 8, key=KEY)
-    plain = measure(
-        system, replace(way, adversary=Swarm(scheme=Scheme(), count=20000, batch=4)), 24, 8, key=KEY
-    )
-    assert np.mean(np.abs(cells.score - plain.score)) < 0.03
-    assert cells.lost == 0 and cells.effective is not None and cells.effective > 0.02
+def test_a_second_time_nothing_is_done_again(shown, monkeypatch):
+    folder = shown[0]
+    ledger = folder / "learned" / "share" / "ledger.jsonl"
+    before = ledger.read_bytes()
+    monkeypatch.setattr(runs, "fit", never)
+    monkeypatch.setattr(engine, "audit", never)
+    code, out, _ = veil("demo", "--fast", "--out", folder)
+    assert code == 0 and ledger.read_bytes() == before and "True data" in out
 
 
-def test_cells_refuse_other_kernels():
-    system = Gain()
-    belief = ParticleBelief.start(system, 4, key=KEY, scheme=Scheme(proposal=Cells()))
-    with pytest.raises(TypeError, match="quantised"):
-        belief.advance(system, DeafKernel(), jnp.zeros(1), jnp.zeros(1), key=KEY)
+def test_a_folder_of_something_else_is_left_alone(shown):
+    folder = shown[0]
+    before = (folder / "learned" / runs.RUN).read_bytes()
+    code, _, err = veil("demo", "--out", folder)  # the full demo where the fast one was
+    assert code == 2 and "holds something else than this demo. Give another --out." in err
+    assert (folder / "learned" / runs.RUN).read_bytes() == before
 
 
-def test_true_platoon_data_tell_nearly_everything(float64):
-    system = Platoon()
-    exact, *_ = ways(system)
-    measured = measure(system, exact, 1024, 50, key=KEY)
-    assert measured.leakage[0] == pytest.approx(1.38, abs=0.01 + 4 * measured.leakage[1])
-    assert measured.distortion == 0.0 and measured.accuracy[0] > 0.98
+def test_the_simulated_owner_follows_its_system():
+    """Against the scalar loop x' = θ x + w + 0.3 ε, w' = −0.2 y + 0.5 ε, with the same random numbers."""
+    with jax.enable_x64(True):
+        vehicle, numbers = Vehicle(Gain(), 2, seed=4), np.random.default_rng(4)
+    level, push = numbers.standard_normal(), 0.0
+    for shared in (np.array([0.7]), None, np.array([-1.1])):
+        assert vehicle.state == pytest.approx([level]) and vehicle.external == pytest.approx([push])
+        vehicle.go_on(shared)
+        own, others = numbers.standard_normal(2)
+        answer = 0.0 if shared is None else -0.2 * shared[0]
+        level, push = 0.9 * level + push + 0.3 * own, answer + 0.5 * others
+
+
+def release(step, shared):
+    return Release(shared, Receipt(step, "released", 0.001, 0.0123, 0.08, None, 1.0))
+
+
+def test_the_stream_is_shown_beside_the_truth(capsys, monkeypatch):
+    fields, true = Platoon().shared_fields, np.array([15.126, 20.0])
+    with view(fields) as tell:
+        for step in range(1, 21):
+            tell(true, release(step, np.array([14.9, 20.5])))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["step 10", "step 20"]
+    assert "speed 15.13 shared as 14.90 m/s, spacing 20.00 shared as 20.50 m" in lines[0]
+    assert row(true, release(3, None)) == ("3", "15.13", "nan", "20.00", "nan", "released", "0.0123")
+    rows = [row(true, release(step, true)) for step in range(1, 41)]
+    assert table(fields, rows).row_count == 12
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with view(fields) as tell:
+        tell(true, release(7, np.array([14.9, 20.5])))
+    assert "14.90" in capsys.readouterr().err

@@ -1,17 +1,36 @@
-"""Every python block of the documentation runs: one namespace per page, in order."""
+"""The documentation: its python blocks run, and what it names exists."""
 
+import importlib
+import inspect
 import re
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import pytest
+
+from tests.test_house import LAYERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
+@pytest.fixture
+def hasty():
+    """What a page computes runs once: compiling takes longer than running."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_blocks_of_a_page_run(page):
+def test_the_blocks_of_a_page_run(page, hasty):
     text = page.read_text(encoding="utf-8")
     namespace = {"__name__": f"docs.{page.stem}"}
     for block in BLOCK.finditer(text):
@@ -24,11 +43,80 @@ def test_a_flagged_block_is_skipped():
     assert [block.group(1) for block in BLOCK.finditer(text)] == ["fine\n"]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/extending.md", "docs/own-system.md"])
+def test_every_block_asserts_something(page):
+    blocks = [block.group(1) for block in BLOCK.finditer(text_of(page))]
+    assert blocks and all(re.search(r"^assert ", block, re.MULTILINE) for block in blocks)
+
+
 def test_the_table_of_the_theory_names_tests_and_studies_that_exist():
-    text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
-    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text_of("docs/concepts.md"))
     assert len(named) > 20
     for file, test in named:
         path = ROOT / file if file.startswith(("paper/", "tests/")) else ROOT / "tests" / file
         assert path.exists(), file
         assert not test or f"def {test}(" in path.read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+def found(dotted):
+    """What a dotted name stands for: the longest module, then attributes."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:length]))
+        except ImportError:
+            continue
+        for name in parts[length:]:
+            value = getattr(value, name)
+        return value
+    raise ImportError(dotted)
+
+
+def test_every_statement_of_the_theory_names_functions_that_exist():
+    rows = re.findall(r"^\| (?!Statement|Definition|-)([^|]+)\| ([^|]+)\|", text_of("docs/concepts.md"), re.M)
+    assert len(rows) > 25
+    for statement, functions in rows:
+        named = re.findall(r"`(veil\.[\w.]+)`", functions)
+        assert named, f"{statement} has no function"
+        assert all(found(name) is not None for name in named)
+
+
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/extending.md", "docs/concepts.md", "README.md"])
+def test_names_of_the_library_in_a_page_exist(page):
+    for name in re.findall(r"`(veil\.[a-z][\w.]*)", text_of(page)):
+        if name != "veil.environment.Sharing":  # needs an extra
+            found(name)
+
+
+def test_files_named_in_the_pages_for_contributors_exist():
+    for page in ("docs/extending.md", "CONTRIBUTING.md"):
+        for name in re.findall(r"`((?:veil|tests|templates|docs)/[\w/.]+)`", text_of(page)):
+            assert "NAME" in name or (ROOT / name).exists(), f"{page} names {name}"
+
+
+def reference():
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "make_reference.py")))
+
+
+def test_the_reference_is_current():
+    advice = "run `python docs/make_reference.py`"
+    assert text_of("docs/reference.md") == reference().page(), advice
+
+
+def test_every_public_name_is_described():
+    made = reference()
+    for title in ["veil", *made.modules()]:
+        module = importlib.import_module(title)
+        folder = inspect.getsourcefile(module)
+        assert hasattr(module, "__all__") or not str(folder).endswith("__init__.py"), (
+            f"{title} lists no names"
+        )
+        for name in made.names(module):
+            assert made.summary(module, name), f"{title}.{name} has no docstring"
+
+
+def test_the_order_of_layers_is_told_as_it_is_enforced():
+    listed = re.search(
+        r"only from modules before it in this list:\n\n(.*?)\.\n\n", text_of("CONTRIBUTING.md"), re.S
+    )
+    assert listed and tuple(re.findall(r"`(\w+)`", listed.group(1))) == LAYERS

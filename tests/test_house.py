@@ -20,9 +20,20 @@ LAYERS = (
         "rollout",
         "attacks",
         "auditing",
+        "measuring",
         "problem",
     ),
-    *("learners", "registration", "environment", "sharing", "frontier", "reproduce", "demos", "cli"),
+    *(
+        "learners",
+        "contracts",
+        "registration",
+        "environment",
+        "sharing",
+        "frontier",
+        "reproduce",
+        "reporting",
+        "cli",
+    ),
     "__main__",
 )
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from veil.auditing import audit
     from veil.beliefs import KalmanBelief, ObservedBelief, ParticleBelief
+    from veil.contracts import check_attack, check_learner, check_measure, check_policy
     from veil.distortion import expected_distance
     from veil.laws import Gaussian
     from veil.leakage import mutual_information
+    from veil.learners.learning import learn
     from veil.policies import (
         Blind,
         Counterfactual,
@@ -64,9 +66,14 @@ __all__ = [
     "__version__",
     "audit",
     "budgeted",
+    "check_attack",
+    "check_learner",
+    "check_measure",
+    "check_policy",
     "check_system",
     "expected_distance",
     "finite_prior",
+    "learn",
     "mutual_information",
     "quasi_random_prior",
 ]
@@ -74,9 +81,11 @@ __all__ = [
 _HOMES = {
     "veil.auditing": ("audit",),
     "veil.beliefs": ("KalmanBelief", "ObservedBelief", "ParticleBelief"),
+    "veil.contracts": ("check_attack", "check_learner", "check_measure", "check_policy"),
     "veil.distortion": ("expected_distance",),
     "veil.laws": ("Gaussian",),
     "veil.leakage": ("mutual_information",),
+    "veil.learners.learning": ("learn",),
     "veil.policies": (
         *("Blind", "Counterfactual", "GaussianNoise", "Policy", "Quantised"),
         *("Subsampled", "Transport", "Truth"),
@@ -92,14 +101,18 @@ _MODULES = (
     "attacks",
     "auditing",
     "beliefs",
+    "components",
+    "contracts",
     "distortion",
     "frontier",
     "kernel",
     "laws",
     "leakage",
     "learners",
+    "measuring",
     "policies",
     "problem",
+    "reporting",
     "rollout",
     "session",
     "sharing",

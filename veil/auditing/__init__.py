@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from veil.auditing.engine import audit
     from veil.auditing.options import Options
     from veil.auditing.result import Audit
+    from veil.auditing.simulation import simulate
     from veil.auditing.store import Store, fingerprint
     from veil.auditing.transcripts import TranscriptError, load, save
     from veil.auditing.worlds import World, other_worlds
@@ -25,12 +26,14 @@ __all__ = [
     "load",
     "other_worlds",
     "save",
+    "simulate",
 ]
 
 _HOMES = {
     "engine": ("audit",),
     "options": ("Options",),
     "result": ("Audit",),
+    "simulation": ("simulate",),
     "store": ("Store", "fingerprint"),
     "transcripts": ("TranscriptError", "load", "save"),
     "worlds": ("World", "other_worlds"),

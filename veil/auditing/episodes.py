@@ -22,7 +22,7 @@ Progress = Callable[[str, int, int], None]
 BATCH = 64  # episodes per call of a compiled program
 WORKERS = 2
 # Episodes are told apart by their numbers: none is used for two purposes.
-PILOT, TRAINING, LONGER = 1_000_000, 2_000_000, 4_000_000
+PILOT, TRAINING, LONGER, SIMULATED = 1_000_000, 2_000_000, 4_000_000, 8_000_000
 
 
 def in_batches(

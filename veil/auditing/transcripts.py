@@ -36,9 +36,13 @@ def save(records: Record, path: Path) -> None:
         "public_seed": np.asarray(records.public.public_seed),
     }
     temporary = path.with_name(path.name + ".partial")
-    with temporary.open("wb") as file:
-        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+        os.replace(temporary, path)
+    except BaseException:  # a full disk needs the room
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def load(path: Path, system: System, policy: Policy | PrivatePolicy) -> Record:
@@ -82,7 +86,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
-        raise TranscriptError(f"{path}: no such file. Write one with `veil.auditing.save`.") from None
+        raise TranscriptError(f"{path}: no such file. Write one with `veil simulate`.") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise TranscriptError(
             f"{path}: not a complete .npz file ({error}); it may have been cut short."

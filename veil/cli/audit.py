@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from veil.auditing.options import Options
-from veil.cli import systems
 from veil.cli.bars import bars
-from veil.cli.mistakes import Mistake, complain, known
-from veil.cli.policies import Choice
+from veil.cli.mistakes import Mistake, complain
+from veil.cli.policies import Choice, agree, run_folder, subject
 
 if TYPE_CHECKING:
     from veil.auditing import result
@@ -31,20 +30,22 @@ Report = Callable[[str, int, int], None]
 class Audit:
     """Measure how many nats about the secret a sharing policy leaks, and give a verdict.
 
-    Exit code 0: a bound or a leak is certified; 3: the audit refuses to certify; 2: a mistake on the command
-    line; 130: stopped by Ctrl-C, after which the same command goes on where it was.
+    Exit code 0: a bound or a leak is certified; 3: the audit refuses to certify; 2: a mistake on the
+    command line; 130: stopped by Ctrl-C, after which the same command goes on where it was.
+
+    Example: `veil audit platoon --policy noise --sd 0.25 0.43`
     """
 
-    system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM]")] = "platoon"
-    """System to audit: platoon, coloured_platoon, idm_platoon or gain"""
+    system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM or RUN]")] = "platoon"
+    """System (platoon, coloured_platoon, idm_platoon, gain, FILE.py:NAME), or a folder of `veil train`"""
     sharing: Choice = field(default_factory=Choice)
     extent: Options = field(default_factory=Options)
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder for the files and the pictures"""
-    transcripts: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(optional)")] = None
-    """File of recorded episodes (.npz) to audit instead of fresh ones; see docs/audit.md for its arrays"""
+    transcripts: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
+    """File of recorded episodes, as of `veil simulate`, instead of fresh ones"""
     explain: bool = False
-    """Print every number that the verdict is based on, and the leakage by secret"""
+    """Print all that the verdict is based on, and the leakage by secret"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be audited."""
@@ -55,8 +56,7 @@ class Audit:
 
     def check(self) -> None:
         """All that can be checked without building the system."""
-        known("system", self.system, systems.NAMES)
-        self.sharing.check()
+        agree(self.system, self.sharing)
         extent = self.extent
         if not 0.0 <= extent.interval < math.inf:
             raise Mistake("--interval is a width in nats; give 0 to use all episodes, or e.g. 0.02.")
@@ -68,7 +68,8 @@ class Audit:
     @property
     def folder(self) -> Path:
         """Where the files go."""
-        return self.out or self.sharing.folder(self.system)
+        run = run_folder(self.system)
+        return self.out or (run / "audit" if run else self.sharing.folder(self.system))
 
     def run(self) -> None:
         """Audit, print, write; the exit code says whether anything was certified."""
@@ -90,11 +91,11 @@ class Audit:
 
     def build(self) -> "tuple[System, Policy | PrivatePolicy]":
         """The system and the policy; checks what depends on both."""
-        system = systems.build(self.system)
+        _, system, policy = subject(self.system, self.sharing)
         least = 2 * len(system.prior.secrets)
         if self.extent.episodes < least:
             raise Mistake(f"give at least --episodes {least}, two per secret; 1024 for a narrow interval.")
-        return system, self.sharing.build(system, self.system)
+        return system, policy
 
     def measure(self, system: "System", policy: "Policy | PrivatePolicy") -> "result.Audit":
         """The audit itself, with progress on stderr."""

@@ -1,100 +1,180 @@
-"""`veil demo`: what plain ways of sharing platoon data tell about the driver, as a table and two pictures."""
+"""`veil demo`: train, audit, share live and report on the platoon, in one go."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from veil.auditing.options import Options
+from veil.cli import systems
+from veil.cli.audit import Audit
+from veil.cli.mistakes import Mistake, complain
+from veil.cli.report import Report
+from veil.cli.train import Train
+from veil.learners.options import Training
 
 if TYPE_CHECKING:
-    from veil.demos import Measurement, Way
+    from veil.learners.runs import Run
 
-CHEAP = 16  # times as many episodes where no particles are needed
+SYSTEM, SECRET = "platoon", 2  # the third driver is the simulated one
+NAMES = ("true data", "learned")
+TITLE = "What shared platoon data tell about the driver"
+BUDGET = 0.1  # nats
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything.
+
+    Attributes:
+        training: of the policy.
+        audit: of both ways of sharing.
+        live: steps of the live stream.
+        pause: between two of them, s.
+    """
+
+    training: Training
+    audit: Options
+    live: int
+    pause: float
+
+
+FULL = Size(Training(updates=100, look=50, looked=64), Options(episodes=256, assisted=False), 50, 0.15)
+FAST = Size(
+    Training(updates=2, episodes=4, look=2, looked=8), Options(steps=5, episodes=8, assisted=False), 5, 0.0
+)
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Measure what sharing platoon data as they are, with noise or rounded tells about the driver."""
+    """See all of it on the platoon: train a policy, audit it beside true data, share live and report.
 
-    out: Path = Path("demo")
-    """Folder for the table and the pictures"""
-    episodes: int = 256
-    """Episodes per way of sharing that needs a particle filter; the others get sixteen times as many"""
-    steps: int = 50
-    """Releases per episode, each 0.2 s after the one before"""
-    seed: int = 0
-    """Seed of all randomness (no unit); the same seed gives the same numbers"""
+    Takes about five minutes on two cores. Ctrl-C (exit code 130) keeps what is finished: the same command
+    goes on.
 
-    def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
-        if self.episodes < 8 or self.steps < 1:
-            print("veil demo: give at least --episodes 8 and --steps 1.", file=sys.stderr)
-            sys.exit(2)
+    Example: `veil demo --out demo`
+    """
+
+    out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = Path("demo")
+    """Folder for the runs and the report"""
+    fast: bool = False
+    """Tiny sizes: shows that all works, not what comes out (no unit)"""
+
+    @property
+    def size(self) -> Size:
+        """How much of everything."""
+        return FAST if self.fast else FULL
 
     def run(self) -> None:
-        """Measure each way in turn; whatever is finished is written, also after Ctrl-C."""
-        done: list[Measurement] = []
-        stopped = False
+        """Do what is missing, then tell."""
+        from veil.learners.store import StoreError
+
+        began = time.monotonic()
         try:
-            for measured in self.measurements():
-                done.append(measured)
+            self.out.mkdir(parents=True, exist_ok=True)
+            folders = self.out / "true", self.out / "learned"
+            say("1 of 4: training a policy that shares little about the driver")
+            self.ready(folders[0])
+            fresh = self.trained(folders[1])
+            say("2 of 4: auditing true data and the policy, as an adversary would")
+            for folder in folders:
+                self.audited(folder, again=fresh and folder == folders[1])
+            say(f"3 of 4: sharing live from a simulated vehicle, with a budget of {BUDGET:g} nats")
+            self.shared(folders[1], again=fresh)
+            say("4 of 4: writing the report")
+            paths = Report(folders, self.out / "report.html", NAMES, TITLE).write()
+            self.tell(folders, paths[0], time.monotonic() - began)
         except KeyboardInterrupt:
-            stopped = True
-        if done:
-            self.publish(done)
-        if stopped:
-            raise KeyboardInterrupt
+            print(f"Stopped. What is done is kept in {self.out}; the same command goes on.", file=sys.stderr)
+            sys.exit(130)
+        except (Mistake, StoreError, OSError) as mistake:
+            complain("demo", mistake)
 
-    def measurements(self) -> "Iterator[Measurement]":
-        """One after the other, with progress."""
-        import jax.random as jr
+    def ready(self, folder: Path) -> None:
+        """The run of true data, which needs no training."""
+        from veil.learners import runs
 
-        from veil.demos import KalmanBank, Observer, compare, measure, ways
-        from veil.systems import Platoon
+        train = Train(policy="truth", out=folder)
+        if self.begun(train) is None:
+            runs.begin(folder, train.settings)
+            train.make(train.settings, ())
 
-        system, key = Platoon(), jr.key(self.seed)
-        for way in ways(system):
-            cheap = isinstance(way.adversary, KalmanBank | Observer)
-            count = self.episodes * (CHEAP if cheap else 1)
-            with progress(way, count) as report:
-                measured = measure(system, way, count, self.steps, key=key, progress=report)
-            if way.second is not None:
-                other = replace(way, name=f"{way.name}, again by particles", adversary=way.second)
-                few = max(8, self.episodes // 4)
-                with progress(other, few) as report:
-                    second = measure(system, other, few, self.steps, key=key, progress=report)
-                measured = compare(measured, second)
-            yield measured
+    def trained(self, folder: Path) -> bool:
+        """The policy; whether it was trained now."""
+        from veil.learners import runs
 
-    def publish(self, done: "list[Measurement]") -> None:
-        """Write the files, print the table, the paths and what they mean."""
-        from veil.cli import picture, table
+        train = Train(training=self.size.training, steps=self.size.audit.steps, out=folder)
+        found = self.begun(train)
+        if found is None:
+            runs.begin(folder, train.settings)
+        if found is not None and found.finished:
+            return False
+        train.make(train.settings, ())
+        return True
 
-        self.out.mkdir(parents=True, exist_ok=True)
-        rows = [table.row(measured) for measured in done]
-        table.write_csv(rows, self.out / "leakage.csv")
-        table.write_json(rows, self.out / "leakage.json", steps=self.steps, seed=self.seed)
-        picture.posterior(done, self.out / "posterior.png")
-        picture.trade(done, self.out / "tradeoff.png")
-        table.show(rows, self.steps)
-        print(table.in_words(rows, self.steps))
-        for name in ("leakage.csv", "leakage.json", "posterior.png", "tradeoff.png"):
-            print(f"  {self.out / name}")
+    def begun(self, train: Train) -> "Run | None":
+        """The run in a folder of the demo; refuses another one."""
+        from veil.learners import runs
+
+        run = runs.read(train.folder) if (train.folder / runs.RUN).exists() else None
+        if run is not None and run.settings != train.settings:
+            raise Mistake(f"{train.folder} holds something else than this demo. Give another --out.")
+        return run
+
+    def audited(self, folder: Path, *, again: bool) -> None:
+        """The audit of a run, unless it is there."""
+        from veil.auditing import files, pictures
+
+        audit = Audit(str(folder), extent=self.size.audit)
+        if (audit.folder / "audit.json").exists() and not again:
+            return
+        system, policy = audit.build()
+        found = audit.measure(system, policy)
+        pictures.draw(found, audit.folder)
+        files.write(found, audit.folder)
+
+    def shared(self, folder: Path, *, again: bool) -> None:
+        """A few seconds of a live stream, unless they are there; a simulated vehicle always begins anew."""
+        from veil.cli.live_view import view
+        from veil.cli.vehicle import Vehicle
+        from veil.learners import runs
+        from veil.sharing import snapshot
+        from veil.sharing.account import read_account
+        from veil.sharing.sharer import Sharer
+
+        ledger, size = folder / "share" / "ledger.jsonl", self.size
+        if ledger.exists() and not again and len(read_account(ledger)) >= size.live:
+            return
+        for old in (ledger, snapshot.beside(ledger)):
+            old.unlink(missing_ok=True)
+        system = systems.build(SYSTEM)
+        vehicle = Vehicle(system, SECRET, seed=size.audit.seed)
+        policy = runs.load_policy(folder, system)
+        with (
+            Sharer(policy, SECRET, budget=BUDGET, ledger=ledger) as sharer,
+            view(system.shared_fields) as told,
+        ):
+            for _ in range(size.live):
+                release = sharer.share(vehicle.state.tolist(), vehicle.external.tolist())
+                told(vehicle.state, release)
+                vehicle.go_on(release.shared)
+                time.sleep(size.pause)
+
+    def tell(self, folders: tuple[Path, Path], page: Path, seconds: float) -> None:
+        """Five lines of result, and where the report is."""
+        from veil.cli import demo_result
+        from veil.reporting.audit_file import read_audit
+        from veil.sharing.account import read_account
+
+        true, learned = (read_audit(folder / "audit") for folder in folders)
+        account = read_account(folders[1] / "share" / "ledger.jsonl")
+        print("\n" + "\n".join(demo_result.lines(true, learned, account)))
+        print(f"\nThe report, after {seconds / 60:.1f} minutes: {page}")
 
 
-@contextmanager
-def progress(way: "Way", total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, one line per way elsewhere. The first batch includes compiling."""
-    text = f"{way.name}: {way.adversary.method}, {total} episodes"
-    if not sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda done: bar.update(task, completed=done)
+def say(text: str) -> None:
+    """What happens now."""
+    print(text, file=sys.stderr, flush=True)

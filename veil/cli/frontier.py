@@ -12,7 +12,8 @@ import tyro
 
 from veil.cli import systems
 from veil.cli.bars import bars
-from veil.cli.mistakes import Mistake, complain, known
+from veil.cli.mistakes import Mistake, complain
+from veil.cli.own_system import short
 from veil.frontier.options import WORDS, Extent
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ Report = Callable[[str, str, int, int], None]
 class Frontier:
     """Train and measure policies at several privacy weights: leakage against distortion and cost.
 
-    Exit code 0: done; 2: a mistake on the command line; 130: stopped by Ctrl-C, after which the same command
-    goes on where it was: every point is kept once it is measured.
+    Exit code 0: done; 2: a mistake on the command line; 130: stopped by Ctrl-C, after which the same
+    command goes on where it was: every point is kept once it is measured.
+
+    Example: `veil frontier platoon --weights 5 80 --kinds noise transport`
     """
 
     system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM]")] = "platoon"
-    """System to share in: platoon, coloured_platoon, idm_platoon or gain"""
+    """System to share in: platoon, coloured_platoon, idm_platoon, gain or FILE.py:NAME"""
     extent: Extent = field(default_factory=Extent)
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder for the points, the files and the picture"""
@@ -46,14 +49,14 @@ class Frontier:
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
         try:
-            known("system", self.system, systems.NAMES)
+            systems.check(self.system)
         except Mistake as mistake:
             complain("frontier", mistake)
 
     @property
     def folder(self) -> Path:
         """Where the files go."""
-        return self.out or Path("frontier") / self.system
+        return self.out or Path("frontier") / short(self.system)
 
     def run(self) -> None:
         """Measure what is missing, write, print."""

@@ -30,9 +30,12 @@ TOO_LITTLE = 1  # exit code where a charge was too low
 class Ledger:
     """Verify a ledger, print its charges and draw them; may run while the stream goes on.
 
-    With --recompute the public history is replayed and every release is charged again by a stronger method;
-    the policy's flags are then those that `veil share` was given. Neither needs the secret.
-    Exit code 2: the ledger is broken, or a mistake on the command line; 1: a step was charged too little.
+    With --recompute the public history is replayed and every release is charged again by a stronger
+    method; the policy's flags are then those that `veil share` was given. Neither needs the secret.
+    Exit code 2: the ledger is broken, or a mistake on the command line; 1: a step was charged too
+    little.
+
+    Example: `veil ledger runs/platoon-pathwise --recompute`
     """
 
     run_or_file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -45,11 +48,11 @@ class Ledger:
     """File for the picture"""
     sharing: Choice = field(default_factory=Choice)
     on_exhausted: str = "blind"
-    """As given to `veil share`"""
+    """What `veil share` does at the end of the budget"""
     horizon: int = 50
-    """As given to `veil share`"""
+    """Steps over which `veil share` divides the budget"""
     charge_particles: int = 0
-    """As given to `veil share`"""
+    """Particles per secret that `veil share` charges by"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be done."""

@@ -1,18 +1,43 @@
 """The entry point. Nothing heavy is imported before a command is chosen, so that help is instant."""
 
+import contextlib
+import importlib
+import io
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Any, Protocol, runtime_checkable
 
-from veil.cli.audit import Audit
-from veil.cli.demo import Demo
-from veil.cli.frontier import Frontier
-from veil.cli.ledger import Ledger
-from veil.cli.reproduce import Reproduce
-from veil.cli.share import Share
-from veil.cli.systems import Systems
-from veil.cli.train import Train
+# Each command has its own file and, in it, a dataclass of its name.
+COMMANDS = {
+    "demo": "See all of it on the platoon: train a policy, audit it beside true data, share live and report.",
+    "systems": "List the systems with a secret, or examine one of them.",
+    "audit": "Measure how many nats about the secret a sharing policy leaks, and give a verdict.",
+    "measure": "Measure what a recorded trajectory tells about the secret, as it is or shared by a policy.",
+    "train": "Make a policy that shares useful data and tells little about the secret.",
+    "simulate": "Play episodes and write what was shared, so that anyone can attack it.",
+    "frontier": "Train and measure policies at several privacy weights: leakage against distortion and cost.",
+    "share": "Share a live stream within a budget: JSON lines in on stdin, JSON lines out on stdout.",
+    "ledger": "Verify a ledger, print its charges and draw them; may run while the stream goes on.",
+    "report": "Write a report about one run, or about several side by side: one HTML file, JSON and CSV.",
+    "reproduce": "Do the paper's experiment again: train, drive, read and audit every column, and compare.",
+}
+ABOUT = """usage: veil COMMAND [FLAGS]
+
+Share your data, keep your parameters.
+
+{commands}
+
+Example: `veil audit platoon --policy noise --sd 0.25 0.43`
+`veil COMMAND --help` tells about one command, `veil --version` prints the version."""
+
+
+@runtime_checkable
+class Command(Protocol):
+    """A command with its settings."""
+
+    def run(self) -> None:
+        """Do it."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -23,36 +48,72 @@ def main(arguments: list[str] | None = None) -> None:
 
         print(f"veil {veil.__version__}")
         return
-    command = parse(arguments or ["--help"])
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(ABOUT.format(commands="\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())))
+        return
+    command = parse(arguments)
     prepare()
+    from veil.cli.mistakes import Mistake, complain
+
     try:
         command.run()
+    except (Mistake, OSError) as mistake:
+        complain(arguments[0], mistake)
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         sys.exit(130)
 
 
-def parse(arguments: list[str]) -> Audit | Demo | Frontier | Ledger | Reproduce | Share | Systems | Train:
+def parse(arguments: list[str]) -> Command:
     """The command that the arguments describe; help and mistakes end the program here."""
+    from veil.cli import config, help, words
+    from veil.cli.fields import settings
+    from veil.cli.mistakes import Mistake, complain, known
+
+    name, *rest = arguments
+    try:
+        known("command", name, COMMANDS)
+    except Mistake as mistake:
+        complain("", mistake)
+    kind = getattr(importlib.import_module(f"veil.cli.{name}"), name.capitalize())
+    usual = getattr(kind, "usual", lambda given: None)
+    own, given = settings(kind), dict[str, list[str]]()
+    if {"-h", "--help"} & set(rest):
+        with contextlib.suppress(Mistake):  # what is usual may depend on what was given
+            given = words.read(own, [word for word in rest if word not in ("-h", "--help")])
+        print(help.page(name, kind, usual(given)))
+        sys.exit(0)
+    try:
+        files, rest = config.apart(rest)
+        for path in files:
+            given |= config.read(path, own)
+        given |= words.read(own, rest)
+        words.complete(own, given, f"See `veil {name} --help`.")
+    except Mistake as mistake:
+        complain(name, mistake)
+    return _made(name, kind, words.written(own, given), usual(given))
+
+
+def _made(name: str, kind: type[Command], arguments: list[str], usual: object) -> Any:
+    """The command by tyro; what its fields refuse is told in one sentence."""
     import tyro
 
-    command = (
-        Annotated[Audit, tyro.conf.subcommand("audit")]
-        | Annotated[Demo, tyro.conf.subcommand("demo")]
-        | Annotated[Frontier, tyro.conf.subcommand("frontier")]
-        | Annotated[Ledger, tyro.conf.subcommand("ledger")]
-        | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
-        | Annotated[Share, tyro.conf.subcommand("share")]
-        | Annotated[Systems, tyro.conf.subcommand("systems")]
-        | Annotated[Train, tyro.conf.subcommand("train", default=Train.usual(arguments))]
-    )
-    return tyro.cli(
-        command,
-        prog="veil",
-        description="Share your data, keep your parameters. `veil --version` prints the version.",
-        args=arguments,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-    )
+    from veil.cli.mistakes import complain
+
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(shown):
+            made: Any = tyro.cli  # its overloads need to know the kind
+            options = {"prog": f"veil {name}", "args": arguments, "config": (tyro.conf.OmitArgPrefixes,)}
+            return made(kind, add_help=False, **options, **({} if usual is None else {"default": usual}))
+    except SystemExit as end:
+        reason = end.__context__
+        while reason is not None and not isinstance(reason, ValueError):
+            reason = reason.__context__
+        if isinstance(reason, ValueError):
+            complain(name, reason)
+        print(shown.getvalue(), end="", file=sys.stderr)
+        raise
 
 
 def prepare() -> None:

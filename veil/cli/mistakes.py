@@ -11,8 +11,12 @@ class Mistake(ValueError):
 
 
 def complain(command: str, mistake: Exception) -> NoReturn:
-    """Say what is wrong and end."""
-    print(f"veil {command}: {mistake}", file=sys.stderr)
+    """Say what is wrong and end; without a command it is about the program itself."""
+    text = str(mistake)
+    if isinstance(mistake, OSError) and mistake.strerror:  # a write that fails does not know its file
+        what = mistake.filename or "a file cannot be written or read"
+        text = f"{what}: {mistake.strerror}."
+    print(f"{f'veil {command}'.strip()}: {text}", file=sys.stderr)
     sys.exit(2)
 
 

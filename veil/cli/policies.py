@@ -1,6 +1,7 @@
 """Policies by name, for every command that takes one."""
 
 import math
+import os
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from veil.cli import systems
 from veil.cli.mistakes import Mistake, known
+from veil.cli.own_system import is_own, short
 
 if TYPE_CHECKING:
-    from veil.policies import Policy, PrivatePolicy
+    from veil.policies import Named, Policy, PrivatePolicy
     from veil.systems import System
 
 # Which of the flags each policy takes.
@@ -25,9 +28,8 @@ TAKES: dict[str, tuple[str, ...]] = {
     "counterfactual": ("sd",),
 }
 NEEDS = {"noise": "sd", "quantised": "step", "subsampled": "every"}
-FLOOR = 0.05  # sd per axis where a policy needs some noise and none was given
 RUN = "run.json"  # in the folder of a run
-SD = f"(default: {FLOOR:g} for blind and transport, otherwise none)"
+SD = "(blind, transport: 0.05)"
 
 
 @dataclass(frozen=True)
@@ -37,16 +39,15 @@ class Choice:
     policy: str = "truth"
     """truth, noise, quantised, subsampled, blind, transport, counterfactual, or a folder of `veil train`"""
     sd: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SD [SD ...]", help_behavior_hint=SD)] = ()
-    """Standard deviation of the noise, one per shared axis in its unit, e.g. --sd 0.25 0.43 for m/s and m"""
+    """Sd of the noise per shared axis, in its unit"""
     step: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STEP [STEP ...]", help_behavior_hint="")] = ()
-    """Cell of the quantiser, one per shared axis in its unit"""
+    """Cell of the quantiser per shared axis, in its unit"""
     every: Annotated[int, tyro.conf.arg(help_behavior_hint="")] = 0
-    """Steps per fresh release of the subsampled policy; in between the last one is repeated"""
+    """Steps per fresh release of the subsampled policy"""
     particles: int = 0
-    """Particles per secret in the belief of the transport policy; 0 for Kalman filters"""
-
+    """Particles per secret of transport; 0 for Kalman filters"""
     share: float = 1.0
-    """How far the transport policy moves the output, from 0 (noise only) to 1 (perfect privacy)"""
+    """How far transport moves the output, from 0 to 1"""
 
     @property
     def run(self) -> Path | None:
@@ -56,7 +57,7 @@ class Choice:
 
     def folder(self, system: str) -> Path:
         """Where an audit goes that was given no place."""
-        return self.run / "audit" if self.run else Path("audit") / f"{system}-{self.policy}"
+        return self.run / "audit" if self.run else Path("audit") / f"{short(system)}-{self.policy}"
 
     def check(self) -> None:
         """Refuse what no system could do with."""
@@ -78,28 +79,53 @@ class Choice:
         numbers("sd", self.sd)
         numbers("step", self.step)
 
+    def named(self, system: "System | None" = None) -> "Named":
+        """The policy by its name and numbers; a system tells whether there is one per axis."""
+        from veil.policies.named import Named
+
+        sd, step = numbers("sd", self.sd, system), numbers("step", self.step, system)
+        return Named(self.policy, sd, step, self.every, self.particles, self.share)
+
     def build(self, system: "System", name: str = "") -> "Policy | PrivatePolicy":
         """The policy for a system; its name tells whether a trained policy was made for it."""
-        from veil import policies
-        from veil.beliefs import KalmanTracker, ParticleTracker
-
         self.check()
-        if self.run:
-            return _trained(self.run, system, name)
-        sd = numbers("sd", self.sd, system)
-        floor = sd or (FLOOR,) * len(system.shared_fields)
-        tracker = ParticleTracker(self.particles) if self.particles else KalmanTracker()
-        plain = policies.GaussianNoise(system, _array(sd)) if sd else policies.Truth(system)
-        makers = {
-            "truth": lambda: plain,
-            "noise": lambda: plain,
-            "quantised": lambda: policies.Quantised(system, _array(numbers("step", self.step, system))),
-            "subsampled": lambda: policies.Subsampled(plain, self.every),
-            "blind": lambda: policies.Blind(system, _array(floor)),
-            "transport": lambda: policies.Transport(system, _array(floor), tracker, share=_array(self.share)),
-            "counterfactual": lambda: policies.Counterfactual(system, _array(sd) if sd else None),
-        }
-        return makers[self.policy]()
+        return _trained(self.run, system, name) if self.run else self.named(system).build(system)
+
+
+def run_folder(run_or_system: str) -> Path | None:
+    """The folder of a run, if that is what was given; the name of a system comes first."""
+    folder = Path(run_or_system)
+    return folder if run_or_system not in systems.NAMES and (folder / RUN).exists() else None
+
+
+def agree(run_or_system: str, sharing: Choice) -> None:
+    """Refuse what is neither a run nor a system, and a policy beside the one of a run."""
+    if run_folder(run_or_system):
+        if sharing != Choice():
+            raise Mistake(f"{run_or_system} has its own policy; leave out --policy and its flags.")
+        return
+    if not is_own(run_or_system) and (os.sep in run_or_system or Path(run_or_system).exists()):
+        raise Mistake(f"{run_or_system} is not the folder of a run: no {RUN} in it. `veil train` makes one.")
+    systems.check(run_or_system, " Or give the folder of a `veil train`, or your own system as FILE.py:NAME.")
+    sharing.check()
+
+
+def subject(run_or_system: str, sharing: Choice) -> "tuple[str, System, Policy | PrivatePolicy]":
+    """The system, its name and the policy, of a run or by their names."""
+    folder = run_folder(run_or_system)
+    if folder is None:
+        system = systems.build(run_or_system)
+        return run_or_system, system, sharing.build(system, run_or_system)
+    from veil.learners import runs
+    from veil.learners.store import StoreError
+
+    try:
+        name = runs.read(folder).settings.system
+        systems.check(name)
+    except StoreError as error:
+        raise Mistake(str(error)) from error
+    system = systems.build(name)
+    return name, system, _trained(folder, system, name)
 
 
 def numbers(flag: str, given: tuple[str, ...], system: "System | None" = None) -> tuple[float, ...]:
@@ -117,7 +143,7 @@ def numbers(flag: str, given: tuple[str, ...], system: "System | None" = None) -
     return values
 
 
-def _trained(folder: Path, system: "System", name: str) -> "Policy":
+def _trained(folder: Path, system: "System", name: str) -> "Policy | PrivatePolicy":
     """The policy of a run folder."""
     from veil.cli import trained
     from veil.learners.store import StoreError
@@ -139,10 +165,3 @@ def _known(policy: str) -> None:
 def _example(flag: str) -> str:
     examples = {"sd": "--sd 0.25 0.43", "step": "--step 0.5 1.0", "every": "--every 5"}
     return f"For a platoon try {examples[flag]}."
-
-
-def _array(values: float | tuple[float, ...]):
-    """In the precision that JAX is set to, so that a float64 system meets a float64 policy."""
-    import jax.numpy as jnp
-
-    return jnp.asarray(values, float)

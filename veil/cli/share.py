@@ -3,19 +3,18 @@
 import math
 import os
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import tyro
 
-from veil.cli import systems
 from veil.cli.mistakes import Mistake, complain, known
 from veil.cli.mqtt_options import Network
-from veil.cli.policies import RUN, Choice
+from veil.cli.own_system import short
+from veil.cli.policies import Choice, agree, run_folder, subject
 
 if TYPE_CHECKING:
-    from veil.policies import Policy, PrivatePolicy
     from veil.sharing.sharer import Sharer
 
 EXHAUSTED = ("withhold", "blind", "blur")
@@ -30,22 +29,23 @@ class Share:
     In:  {"step": 1, "state": {"speed": 15.1, "spacing": 19.8}, "external": {...}}
     Out: {"step": 1, "shared": {"speed": 15.0, "spacing": 19.9}}, or null where nothing is shared.
 
-    Every release is in the ledger before it goes out; started again with the same ledger, the stream goes on
-    where it was, and steps that were released are answered with the same bytes. For example:
-    `veil share runs/platoon --secret-file driver.json --budget 0.1 < sensor.jsonl`.
-    Exit code 2: a mistake on the command line; 1: a fault with --strict, or a file or output that cannot be
-    written; 130: stopped by Ctrl-C.
+    Every release is in the ledger before it goes out; started again with the same ledger, the stream
+    goes on where it was, and steps that were released are answered with the same bytes.
+    Exit code 2: a mistake on the command line; 1: a fault with --strict, or a file or output that
+    cannot be written; 130: stopped by Ctrl-C.
+
+    Example: `veil share runs/platoon-pathwise --secret-file driver.json --budget 0.1 < sensor.jsonl`
     """
 
     run_or_system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Folder of `veil train`, or a system (platoon, gain, ...) together with --policy"""
+    """Folder of `veil train`, or a system (platoon, gain, FILE.py:NAME, ...) together with --policy"""
     secret_file: Annotated[Path, tyro.conf.arg(metavar="PATH")]
     """JSON file with the secret, its index in the prior or its values; mode 0600"""
     sharing: Choice = field(default_factory=Choice)
     budget: float = math.inf
     """Nats that the whole stream may leak; without one they are only counted"""
     on_exhausted: str = "blind"
-    """What happens to a release that would overspend: withhold, blind or blur"""
+    """What a release that would overspend gets: withhold, blind or blur"""
     horizon: int = 50
     """Steps over which `blur` divides the budget"""
     charge_particles: int = 0
@@ -76,23 +76,13 @@ class Share:
             raise Mistake("--horizon and --charge-particles are counts; give positive numbers.")
         if self.seed is not None and not 0 <= self.seed < 1 << 31:
             raise Mistake("--seed must be between 0 and 2147483647.")
-        if self.trained is None:
-            known("system", self.run_or_system, systems.NAMES, " Or give the folder of a `veil train`.")
-        elif self.sharing != Choice():
-            raise Mistake(f"{self.run_or_system} has its own policy; leave out --policy and its flags.")
-        self.sharing.check()
+        agree(self.run_or_system, self.sharing)
         self.network.check()
-
-    @property
-    def trained(self) -> Path | None:
-        """The folder of a run, if that is what was given."""
-        folder = Path(self.run_or_system)
-        return folder if (folder / RUN).exists() else None
 
     @property
     def file(self) -> Path:
         """Of the ledger."""
-        folder = self.trained or Path(f"{self.run_or_system}-{self.sharing.policy}")
+        folder = run_folder(self.run_or_system) or Path(f"{short(self.run_or_system)}-{self.sharing.policy}")
         return self.ledger or folder / "share" / LEDGER
 
     def run(self) -> None:
@@ -126,7 +116,7 @@ class Share:
         from veil.sharing.sharer import Sharer
 
         try:
-            policy = self.build()
+            _, _, policy = subject(self.run_or_system, self.sharing)
             sharer = Sharer(
                 policy,
                 read_secret(self.secret_file, policy.system),
@@ -145,15 +135,6 @@ class Share:
         if sharer.ledger.note:
             tell(sharer.ledger.note)
         return sharer
-
-    def build(self) -> "Policy | PrivatePolicy":
-        """The policy with its system."""
-        if self.trained is None:
-            return self.sharing.build(systems.build(self.run_or_system), self.run_or_system)
-        from veil.learners import runs
-
-        name = runs.read(self.trained).settings.system
-        return replace(self.sharing, policy=str(self.trained)).build(systems.build(name), name)
 
 
 def tell(text: str) -> None:

@@ -1,10 +1,12 @@
 """`veil systems`: which systems there are, and what the library says about one of them."""
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+from veil.cli import own_system
+from veil.cli.mistakes import Mistake, complain, known
 
 if TYPE_CHECKING:
     from veil.systems import Field, System
@@ -19,10 +21,13 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Systems:
-    """List the systems with a secret, or examine one of them."""
+    """List the systems with a secret, or examine one of them.
 
-    name: Annotated[str, tyro.conf.Positional] = ""
-    """System to examine: platoon, coloured_platoon, idm_platoon or gain; all are listed if left out"""
+    Example: `veil systems platoon`
+    """
+
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM]")] = ""
+    """platoon, coloured_platoon, idm_platoon, gain, or your own as FILE.py:NAME; by default all of ours"""
 
     def run(self) -> None:
         """Print the list or the examination."""
@@ -30,19 +35,28 @@ class Systems:
             print("\n\n".join(describe(name, build(name)) for name in NAMES))
             print("\nExamine one of them with `veil systems NAME`.")
             return
-        if self.name not in NAMES:
-            print(f"veil systems: no system '{self.name}'. Choose {', '.join(NAMES)}.", file=sys.stderr)
-            sys.exit(2)
         from veil.systems import check_system
 
-        system = build(self.name)
+        try:
+            check(self.name)
+            system = build(self.name)
+        except Mistake as mistake:
+            complain("systems", mistake)
         print(describe(self.name, system))
         print()
         print(check_system(system))
 
 
+def check(name: str, also: str = own_system.FORM) -> None:
+    """Refuse what is none of ours and does not say where it is; `build` finds out whether it is there."""
+    if not own_system.is_own(name):
+        known("system", name, NAMES, also)
+
+
 def build(name: str) -> "System":
-    """A system with its defaults."""
+    """A system with its defaults, or one of the user's."""
+    if own_system.is_own(name):
+        return own_system.load(name)
     from veil.systems import ColouredPlatoon, Gain, IdmPlatoon, Platoon
 
     platoons = {"platoon": Platoon, "coloured_platoon": ColouredPlatoon, "idm_platoon": IdmPlatoon}
@@ -61,7 +75,8 @@ def describe(name: str, system: "System") -> str:
     values = (", ".join(f"{float(number):g}" for number in secret) for secret in system.prior.secrets)
     count, entropy = len(system.prior.secrets), float(system.prior.entropy)
     lines.append(f"  prior     {count} secrets ({'), ('.join(values)}); H(q) = {entropy:.3f} nats")
-    return "\n".join([f"{name}: {NAMES[name]}", *lines])
+    doc = (type(system).__doc__ or "a system of your own").strip().splitlines()[0]
+    return "\n".join([f"{own_system.short(name)}: {NAMES.get(name, doc)}", *lines])
 
 
 def label(field: "Field") -> str:

@@ -13,7 +13,7 @@ from veil.auditing.options import Options
 from veil.cli.audit_table import grid
 
 if TYPE_CHECKING:
-    from veil.learners.runs import Result, Run
+    from veil.learners.run import Result, Run, Settings
 
 Line = dict[str, float]
 Report = Callable[[Line], None]
@@ -103,30 +103,34 @@ def stopped(history: list[Line]) -> str:
 
 def show(run: "Run", folder: Path) -> None:
     """Print the result, the next command and the paths."""
-    assert run.result is not None
-    settings, options = run.settings, run.settings.training
-    title = f"Policy on {settings.system}, {settings.steps} releases, {options.looked} fresh episodes"
-    grid(title, ("", "value"), rows(run, run.result))
-    words = ["veil", "audit", settings.system, "--policy", str(folder)]
-    if settings.steps != Options().steps:
-        words += ["--steps", str(settings.steps)]
-    print("The policy was chosen by these episodes; an audit on others has the last word:")
+    from veil.learners.run import Settings
+
+    words, settings = ["veil", "audit", str(folder)], run.settings
+    if isinstance(settings, Settings):
+        assert run.result is not None
+        looked = settings.training.looked
+        title = f"Policy on {settings.system}, {settings.steps} releases, {looked} fresh episodes"
+        grid(title, ("", "value"), rows(settings, run.result))
+        words += [] if settings.steps == Options().steps else ["--steps", str(settings.steps)]
+        print("The policy was chosen by these episodes; an audit on others has the last word:")
+    else:
+        print(f"The policy {settings.named.name} needs no training. An audit says what it tells:")
     print(f"  {shlex.join(words)}")
     print("\nWritten to")
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         print(f"  {path}")
 
 
-def rows(run: "Run", result: "Result") -> list[tuple[str, ...]]:
+def rows(settings: "Settings", result: "Result") -> list[tuple[str, ...]]:
     """The table."""
-    limit, entropy = run.settings.objective.distortion_limit, result.entropy
+    limit, entropy = settings.objective.distortion_limit, result.entropy
     error = f" ± {result.standard_error:.4f}" if math.isfinite(result.standard_error) else ""
     ends = [f"{max(0.0, side) / entropy:.1%}" for side in (result.lower, result.upper)] if entropy > 0 else []
     shares = [(f"of H(q) = {entropy:.3f} nats", " to ".join(ends))] if ends else []
     return [
         ("leakage, nats", f"{result.lower:.4f} to {result.upper:.4f}{error}"),
         *shares,
-        ("distortion per step", f"{result.distortion:.3f} (limit {limit:g})"),
+        ("distortion per step", f"{result.distortion:.3f} (budget {limit:g})"),
         ("cost per episode", f"{result.cost:.4g}"),
         ("updates", f"{result.updates}, the best after {result.best}"),
         ("ended by", result.reason),

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veil.learners.runs import Settings
-    from veil.policies import LearnedPolicy
+    from veil.learners.runs import Ready, Settings
+    from veil.policies import Policy, PrivatePolicy
     from veil.systems import System
 
 
-def load(folder: Path, system: "System", name: str) -> "LearnedPolicy":
+def load(folder: Path, system: "System", name: str) -> "Policy | PrivatePolicy":
     """The policy of a finished run for the system of this name; a `StoreError` says what is wrong."""
     from veil.learners import runs
     from veil.learners.store import StoreError
@@ -19,26 +19,41 @@ def load(folder: Path, system: "System", name: str) -> "LearnedPolicy":
     made_for = run.settings.system
     if made_for != name:
         raise StoreError(f"{folder} was trained for another system; name that one: {made_for}.")
-    if run.result is None:
+    if not run.finished:
         raise StoreError(f"the run in {folder} is not finished. Go on with {command(run.settings, folder)}")
     return runs.load_policy(folder, system)
 
 
-def command(settings: "Settings", folder: Path) -> str:
-    """The command line that trains this; flags that say what is usual are left out."""
-    from veil.learners.options import PRESETS, Weights
+def command(settings: "Settings | Ready", folder: Path) -> str:
+    """The command line that makes this; flags that say what is usual are left out."""
+    from veil.learners.runs import Ready
 
-    usual = PRESETS[settings.training.learner]
     words = ["veil", "train", settings.system]
-    given, defaults = dict[str, object](), dict[str, object]()
-    parts = (settings.design, usual.design), (settings.training, usual.training)
-    for part, default in ((settings.objective, Weights()), *parts):
-        given, defaults = given | vars(part), defaults | vars(default)
-    given |= {"steps": settings.steps, "leakage": settings.leakage}
-    defaults |= {"steps": 50, "leakage": usual.leakage}
-    if settings.training.learner != "pathwise":
-        words += ["--learner", settings.training.learner]
-    for name, value in given.items():
-        if value != defaults[name]:
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    words += _ready(settings) if isinstance(settings, Ready) else _learned(settings)
     return shlex.join([*words, "--out", str(folder)])
+
+
+def _ready(settings: "Ready") -> list[str]:
+    named, words = settings.named, list[str]()
+    for flag, usual in (("sd", ()), ("step", ()), ("every", 0), ("particles", 0), ("share", 1.0)):
+        value = getattr(named, flag)
+        if value != usual:
+            words += [f"--{flag}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return ["--policy", named.name, *words]
+
+
+def _learned(settings: "Settings") -> list[str]:
+    from veil.cli.fields import settings as flags
+    from veil.cli.train import Train
+
+    policy = settings.training.learner
+    usual = Train.usual({"policy": [policy]})
+    parts = {"design": settings.design, "weights": settings.objective, "training": settings.training}
+    words = [] if policy == "pathwise" else ["--policy", policy]
+    for one in flags(Train, usual):
+        if one.name in ("system", "policy", "out", "again", "log") or one.group == "ready":
+            continue
+        value = getattr(parts.get(one.group, settings), one.field)
+        if value != one.default:
+            words += [one.flag, *([] if value is True else [str(value)])]
+    return words

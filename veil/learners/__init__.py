@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from veil.learners.a2c import A2c
     from veil.learners.base import Family, Learner, Metrics, Progress
     from veil.learners.design import designed
+    from veil.learners.loggers import JsonLines, Logger
     from veil.learners.looks import Look, examine
     from veil.learners.loop import Trained, train
     from veil.learners.options import Design, Training
@@ -21,7 +22,9 @@ __all__ = [
     "A2c",
     "Design",
     "Family",
+    "JsonLines",
     "Learner",
+    "Logger",
     "Look",
     "Metrics",
     "Pathwise",
@@ -42,6 +45,7 @@ _HOMES = {
     "base": ("Family", "Learner", "Metrics", "Progress"),
     "design": ("designed",),
     "loop": ("Trained", "train"),
+    "loggers": ("JsonLines", "Logger"),
     "looks": ("Look", "examine"),
     "options": ("Design", "Training"),
     "pathwise": ("Pathwise",),

@@ -1,12 +1,14 @@
 """The folder of a training: metrics as JSON lines, and a checkpoint to go on from."""
 
-import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from veil.learners.base import Progress
 from veil.learners.course import Course
+from veil.learners.loggers import JsonLines, Logger
 from veil.learners.looks import Look
+from veil.learners.options import Training
 from veil.learners.store import StoreError, about, load_arrays, save_arrays
 from veil.policies.learned import LearnedPolicy
 
@@ -14,30 +16,32 @@ METRICS, CHECKPOINT = "metrics.jsonl", "checkpoint.safetensors"
 
 
 class Diary:
-    """Writes what happens and finds where it stopped; does nothing without a folder.
+    """Tells loggers what happens and finds where it stopped; keeps nothing without a folder.
 
     A checkpoint of another training (another problem, policy, option or version) is not read.
     """
 
-    def __init__(self, folder: Path | None, fingerprint: str):
-        self.folder, self.fingerprint = folder, fingerprint
+    def __init__(
+        self, folder: Path | None, fingerprint: str, options: Training, loggers: Sequence[Logger] = ()
+    ):
+        self.folder, self.fingerprint, self.options = folder, fingerprint, options
+        self.loggers = tuple(loggers)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            self.loggers = (JsonLines(folder / METRICS), *loggers)
 
     def resume(self, progress: Progress, policy: LearnedPolicy) -> Course | None:
-        """The course at the last checkpoint, if there is one; metrics after it are dropped.
+        """The course at the last checkpoint, if there is one; starts the loggers.
 
         Args:
             progress: of the learner at its beginning: what the checkpoint has the shape of.
             policy: likewise.
         """
-        if self.folder is None:
-            return None
-        found = self._checkpoint(self.folder / CHECKPOINT, progress, policy)
-        path = self.folder / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() and found else []
-        kept = [line for line in lines if found is not None and _update(line) <= found.updates]
-        path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        path = None if self.folder is None else self.folder / CHECKPOINT
+        found = None if path is None else self._checkpoint(path, progress, policy)
+        before = {} if found is None else {"update": found.updates}
+        for logger in self.loggers:
+            logger.start({**asdict(self.options), **before})
         return found
 
     def _checkpoint(self, path: Path, progress: Progress, policy: LearnedPolicy) -> Course | None:
@@ -61,15 +65,10 @@ class Diary:
 
     def write(self, line: dict[str, float]) -> None:
         """The metrics of one update, or of the look before the first."""
-        if self.folder is None:
-            return
-        with (self.folder / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        for logger in self.loggers:
+            logger.log(int(line["update"]), line)
 
-
-def _update(line: str) -> float:
-    """Which update a line of metrics speaks of; infinity for one that was cut short."""
-    try:
-        return float(json.loads(line)["update"])
-    except (ValueError, KeyError):
-        return float("inf")
+    def close(self) -> None:
+        """Nothing more will be written."""
+        for logger in self.loggers:
+            logger.close()

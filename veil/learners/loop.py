@@ -1,7 +1,7 @@
 """The one train loop: update, look, keep the best, save, stop when nothing gets better."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from veil.auditing.store import fingerprint
 from veil.learners.base import Family, Learner, Progress
 from veil.learners.course import Course
 from veil.learners.diary import Diary
+from veil.learners.loggers import Logger
 from veil.learners.looks import Look, examine
 from veil.learners.options import Training
 from veil.policies.learned import LearnedPolicy
@@ -52,6 +53,7 @@ def train(
     *,
     report: Report = lambda metrics: None,
     folder: Path | None = None,
+    loggers: Sequence[Logger] = (),
 ) -> Trained:
     """Train a policy, in single precision.
 
@@ -63,41 +65,48 @@ def train(
         report: told the metrics of every update, with those of a look when there was one; first of all those
             of the policy that it begins with, or of the best so far where it goes on.
         folder: where the course is kept; a training that was interrupted there goes on as if it had not been.
+        loggers: told the metrics besides `metrics.jsonl` in that folder.
     """
     options = options or Training()
     with jax.enable_x64(False):
         family, learner, policy = single(family), single(learner), single(policy)
-        key = jr.fold_in(jr.key(options.seed), _TRAINING)
-        diary = Diary(folder, fingerprint(family, learner, policy, options))
-        began, progress = (
-            time.monotonic(),
-            learner.begin(family, policy, key=jr.fold_in(key, options.updates)),
-        )
-        update, found = eqx.filter_jit(learner.update), diary.resume(progress, policy)
-        if found is None:
-            found, update = _begun(family, policy, options, update, (family, progress, key))
-            line = {"update": 0.0, "seconds": time.monotonic() - began} | found.look.metrics()
-            diary.save(found)
-            diary.write(line)
-        else:
-            line = {"update": float(found.updates)} | found.look.metrics()
+        diary = Diary(folder, fingerprint(family, learner, policy, options), options, loggers)
+        try:
+            return _train(family, learner, policy, diary, report)
+        finally:
+            diary.close()
+
+
+def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: Diary, report: Report) -> Trained:
+    """The loop."""
+    options = diary.options
+    key = jr.fold_in(jr.key(options.seed), _TRAINING)
+    began, progress = time.monotonic(), learner.begin(family, policy, key=jr.fold_in(key, options.updates))
+    update, found = eqx.filter_jit(learner.update), diary.resume(progress, policy)
+    if found is None:
+        found, update = _begun(family, policy, options, update, (family, progress, key))
+        line = {"update": 0.0, "seconds": time.monotonic() - began} | found.look.metrics()
+        diary.save(found)
+        diary.write(line)
+    else:
+        line = {"update": float(found.updates)} | found.look.metrics()
+    report(line)
+    course = found
+    while course.updates < options.updates and not _tired(course, options):
+        began = time.monotonic()
+        own = jr.fold_in(key, course.progress.updates)
+        progress, metrics = update(family, course.progress, key=own)
+        course, line = replace(course, progress=progress), {k: float(v) for k, v in metrics.items()}
+        line |= {"update": float(course.updates)}
+        if course.updates % options.look == 0 or course.updates == options.updates:
+            look = examine(family, progress.policy, options.looked, options.seed)
+            course, line = course.judged(look), line | look.metrics()
+            diary.save(course)
+        line |= {"seconds": time.monotonic() - began}
+        diary.write(line)
         report(line)
-        course = found
-        while course.updates < options.updates and not _tired(course, options):
-            began = time.monotonic()
-            own = jr.fold_in(key, course.progress.updates)
-            progress, metrics = update(family, course.progress, key=own)
-            course, line = replace(course, progress=progress), {k: float(v) for k, v in metrics.items()}
-            line |= {"update": float(course.updates)}
-            if course.updates % options.look == 0 or course.updates == options.updates:
-                look = examine(family, progress.policy, options.looked, options.seed)
-                course, line = course.judged(look), line | look.metrics()
-                diary.save(course)
-            line |= {"seconds": time.monotonic() - began}
-            diary.write(line)
-            report(line)
-        reason = f"no better in {options.patience} looks" if _tired(course, options) else "all updates made"
-        return Trained(course.best, course.look, course.updates, course.best_at, reason)
+    reason = f"no better in {options.patience} looks" if _tired(course, options) else "all updates made"
+    return Trained(course.best, course.look, course.updates, course.best_at, reason)
 
 
 def _begun(

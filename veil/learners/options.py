@@ -1,4 +1,7 @@
-"""How a policy is designed and trained. Imports nothing heavy: the command line reads it at once."""
+"""How a policy is designed and trained. Imports nothing heavy: the command line reads it at once.
+
+`flag` in the metadata of a field is its name on the command line; one that is empty has no flag of its own.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -14,22 +17,22 @@ class Design:
     """What the policy looks like before it is trained."""
 
     start: Start = "transport"
-    """transport: a network on top of perfect privacy; plain: a network that begins with noise on true data;
-    grid: releases and states on grids"""
+    """transport: a network on top of perfect privacy; plain: one that begins with noise; grid: releases and
+    states on grids"""
     encoder: Literal["moments", "mgf"] = "moments"
-    """What a plain network sees of the belief: moments per secret, or moment-generating features"""
+    """How a plain network sees the belief: moments or mgf"""
     parts: int = 1
-    """Gaussians per release law of a plain network; more than one makes a mixture"""
+    """Gaussians per release law of a plain network"""
     particles: int = 0
-    """Particles per secret in the policy's belief; 0 for one Kalman filter per secret"""
+    """Particles per secret in its belief; 0 for Kalman filters"""
     proposal: Literal["guided", "bootstrap"] = "guided"
-    """How particles move: guided by the release, or blindly as in the paper"""
+    """How particles move: guided, or bootstrap"""
     floor: float = 0.05
-    """Least noise, as a share of the usual spread of the output"""
+    """Least noise, in usual spreads of the output"""
     width: int = 64
     """Neurons per hidden layer"""
     points: int = 5
-    """Points per axis of the grids, of --start grid"""
+    """Points per axis of --start grid"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -51,16 +54,16 @@ class Weights:
     privacy_weight: float = 80.0
     """Price of leakage, in cost units per nat"""
     distortion_price: float = 0.2
-    """Least price of distortion, in cost units per unit of distortion and step; it rises beyond the limit"""
-    distortion_limit: float = 4.0
-    """Largest mean distortion per step, in units of the system's distortion"""
+    """Least price of distortion, cost units per unit and step"""
+    distortion_limit: float = field(default=4.0, metadata={"flag": "distortion_budget"})
+    """Largest mean distortion per step, in the system's unit"""
 
     def __post_init__(self) -> None:
         """Refuse what has no meaning."""
         if not 0.0 <= self.privacy_weight < math.inf:
             raise ValueError("privacy_weight is a number of cost units per nat, e.g. 80; 0 asks for none.")
         if not (0.0 < self.distortion_price < math.inf and 0.0 < self.distortion_limit < math.inf):
-            raise ValueError("distortion_price and distortion_limit are positive numbers, e.g. 0.2 and 4.")
+            raise ValueError("The price and the budget of distortion are positive, e.g. 0.2 and 4.")
 
 
 @dataclass(frozen=True)
@@ -68,22 +71,22 @@ class Training:
     """How long and how fast to learn."""
 
     updates: int = 250
-    """Updates at most; one is a gradient step of pathwise, or new episodes and several gradient steps"""
+    """Updates at most, each on new episodes"""
     episodes: int = 32
     """Episodes per update, shared evenly by the secrets"""
     learning_rate: float = 4e-3
-    """Step size of Adam at the start; it falls by a cosine"""
+    """Step size of Adam at the start (no unit)"""
     look: int = 50
     """Updates between two looks at fresh episodes"""
     looked: int = 128
     """Fresh episodes per look, the same ones every time"""
     patience: int = 3
-    """Looks without a better objective before training ends; 0 to go on to the end"""
+    """Looks without progress before the end; 0 for all updates"""
     robust: bool = False
-    """Train for other plants as well: mistaken secrets, other drivers, other noise (several times as long)"""
+    """Train for other plants as well (several times as long)"""
     seed: int = 0
-    """Seed of all randomness (no unit); the same seed gives the same policy"""
-    learner: Name = "pathwise"
+    """Seed of all randomness (no unit)"""
+    learner: Name = field(default="pathwise", metadata={"flag": ""})
     """pathwise: gradients through the whole loop; ddpg: the paper's, repaired; ddpg_printed: as printed;
     a2c: the discrete benchmark"""
 

@@ -1,16 +1,15 @@
 """The folder of a run: what was trained, how, and what came out. Nothing secret is in it.
 
 `run.json` holds the settings and, once training has ended, the result. `policy.safetensors` holds the policy.
-Each of the two remembers the other, so that a change of either is noticed.
+Each of the two remembers the other, so that a change of either is noticed. `environment.json` says where it
+was begun, `policy.json` what the arrays of the policy are.
 """
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import jax
 import jax.random as jr
@@ -23,91 +22,39 @@ from veil.learners.choice import chosen
 from veil.learners.design import designed
 from veil.learners.diary import CHECKPOINT, METRICS
 from veil.learners.families import robust
+from veil.learners.loggers import Logger
 from veil.learners.loop import Report, Trained, train
-from veil.learners.options import Design, Leakage, Training, Weights
+from veil.learners.provenance import SCHEMA, environment, manifest
+from veil.learners.reading import made
+from veil.learners.run import Ready, Result, Run, Settings
 from veil.learners.store import StoreError, about, load_arrays, save_arrays
-from veil.policies.learned import LearnedPolicy
-from veil.precision import single
+from veil.policies import Policy, PrivatePolicy
+from veil.precision import doubled, single
 from veil.problem import Objective, Problem
 from veil.systems.base import System
 
 RUN, POLICY = "run.json", "policy.safetensors"
+ENVIRONMENT, MANIFEST = "environment.json", "policy.json"
 ADVICE = "Restore the file, or begin anew with `veil train --again`."
 _DESIGN = 0xDE51  # keeps the keys of the first weights apart from those of training and of audits
-Part = TypeVar("Part")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """All that a training depends on, besides the version of the library.
-
-    Attributes:
-        system: its name.
-        steps: T, releases per episode.
-        design: of the policy.
-        objective: the weights.
-        training: how long and how fast.
-        leakage: how that of a step is measured while learning.
-    """
-
-    system: str
-    steps: int
-    design: Design
-    objective: Weights
-    training: Training
-    leakage: Leakage
-
-
-@dataclass(frozen=True)
-class Result:
-    """What training gave, measured on the episodes that policies are chosen by.
-
-    Attributes:
-        lower: mean lower side of the leakage, nats.
-        upper: mean upper side of the leakage, nats.
-        standard_error: the larger one of the two sides, nats.
-        entropy: H(q), the most that can leak, nats.
-        distortion: per step.
-        cost: per episode.
-        updates: how many were made.
-        best: after how many of them the policy was kept.
-        reason: why training ended.
-        seconds: that updates and looks took, in all sittings; what an interruption lost is not counted.
-    """
-
-    lower: float
-    upper: float
-    standard_error: float
-    entropy: float
-    distortion: float
-    cost: float
-    updates: int
-    best: int
-    reason: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Run:
-    """The content of run.json; without a result it is not finished."""
-
-    settings: Settings
-    result: Result | None = None
-
-
-def begin(folder: Path, settings: Settings) -> None:
-    """Make the folder, and say in it what is going to be trained."""
+def begin(folder: Path, settings: Settings | Ready) -> None:
+    """Make the folder, and say in it what is going to be made, and where."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder, _content(Run(settings)))
+    _write(folder / ENVIRONMENT, environment())
+    _write(folder / RUN, _content(Run(settings)))
 
 
 def clear(folder: Path) -> None:
     """Remove a run, its settings first; other files in the folder stay."""
-    for name in (RUN, POLICY, CHECKPOINT, METRICS):
+    for name in (RUN, POLICY, MANIFEST, ENVIRONMENT, CHECKPOINT, METRICS):
         (folder / name).unlink(missing_ok=True)
 
 
-def fit(settings: Settings, system: System, folder: Path, report: Report) -> Trained:
+def fit(
+    settings: Settings, system: System, folder: Path, report: Report, loggers: Sequence[Logger] = ()
+) -> Trained:
     """Train as the settings say; one that was interrupted in this folder goes on."""
     with jax.enable_x64(False):
         system, options, weights = single(system), settings.training, settings.objective
@@ -118,7 +65,8 @@ def fit(settings: Settings, system: System, folder: Path, report: Report) -> Tra
         family = (Problem(faithful(system), settings.steps, objective, measure),)
         if options.robust:
             family = robust(system, settings.steps, objective, measure)
-        return train(family, chosen(options), policy, options, report=report, folder=folder)
+        told = {"report": report, "folder": folder, "loggers": loggers}
+        return train(family, chosen(options), policy, options, **told)
 
 
 def finish(folder: Path, settings: Settings, trained: Trained) -> Run:
@@ -136,10 +84,20 @@ def finish(folder: Path, settings: Settings, trained: Trained) -> Run:
         reason=trained.reason,
         seconds=sum(line["seconds"] for line in history(folder)),
     )
-    run = Run(settings, result)
+    return _saved(folder, Run(settings, result), trained.policy)
+
+
+def keep(folder: Path, ready: Ready, system: System) -> Run:
+    """The same for a policy that needs no training, in double precision."""
+    with jax.enable_x64(True):
+        return _saved(folder, Run(ready), ready.named.build(doubled(system)))
+
+
+def _saved(folder: Path, run: Run, policy: Policy | PrivatePolicy) -> Run:
     content = _content(run)
-    save_arrays(folder / POLICY, trained.policy, {"run": _digest(content)})
-    _write(folder, content | {"policy": _sum(folder)})
+    save_arrays(folder / POLICY, policy, {"run": _digest(content)})
+    _write(folder / MANIFEST, manifest(policy, run.settings.system, _sum(folder)))
+    _write(folder / RUN, content | {"policy": _sum(folder)})
     return run
 
 
@@ -157,24 +115,41 @@ def read(folder: Path) -> Run:
     if not isinstance(made_by, str) or made_by.split(".")[:2] != __version__.split(".")[:2]:
         raise StoreError(f"{path} was made by veil {made_by}; this is {__version__}. {ADVICE}")
     try:
-        run = Run(_made(Settings, content), None if result is None else _made(Result, result))
+        settings = made(Ready if "named" in content else Settings, content)
+        run = Run(settings, None if result is None else made(Result, result))
     except (ValueError, TypeError) as error:
         raise StoreError(f"{path} was changed: {error} {ADVICE}") from error
-    if run.result is not None and (policy != _sum(folder) or about(folder / POLICY) != _words(run, made_by)):
+    if run.finished and (policy != _sum(folder) or about(folder / POLICY) != _words(run, made_by)):
         raise StoreError(
             f"{path} and {POLICY} do not belong together: one is missing or was changed. {ADVICE}"
         )
     return run
 
 
-def load_policy(folder: Path, system: System) -> LearnedPolicy:
+def load_policy(folder: Path, system: System) -> Policy | PrivatePolicy:
     """The policy of a finished run, for the system that `run.json` names."""
     run = read(folder)
-    if run.result is None:
+    if not run.finished:
         raise StoreError(f"The run in {folder} is not finished: the command that began it goes on.")
+    _check_manifest(folder / MANIFEST)
+    settings = run.settings
+    if isinstance(settings, Ready):
+        return load_arrays(folder / POLICY, settings.named.build(system))
     # All that is random in the skeleton is replaced, units included.
-    skeleton = designed(run.settings.design, system, run.settings.steps, key=jr.key(0))
+    skeleton = designed(settings.design, system, settings.steps, key=jr.key(0))
     return load_arrays(folder / POLICY, skeleton)
+
+
+def _check_manifest(path: Path) -> None:
+    """Refuse arrays in an order that this version does not know."""
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))["schema"]
+    except FileNotFoundError:  # for readers outside; the arrays are checked by their sum and shapes
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is not the manifest of a policy. {ADVICE}") from error
+    if schema != SCHEMA:
+        raise StoreError(f"{path} has schema {schema}; this version reads {SCHEMA}. {ADVICE}")
 
 
 def history(folder: Path) -> list[dict[str, float]]:
@@ -197,8 +172,8 @@ def _words(run: Run, made_by: str) -> dict[str, object]:
     return {"run": _digest(_content(run, made_by))}
 
 
-def _write(folder: Path, content: Mapping[str, object]) -> None:
-    replace_text(folder / RUN, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+def _write(path: Path, content: Mapping[str, object]) -> None:
+    replace_text(path, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def _digest(content: Mapping[str, object]) -> str:
@@ -213,28 +188,3 @@ def _sum(folder: Path) -> str:
     """Of the bytes of the policy; empty where there is none."""
     path = folder / POLICY
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
-
-
-def _made(kind: type[Part], given: object) -> Part:
-    """A dataclass from what the file says: every field, each of its type; no more."""
-    assert is_dataclass(kind)
-    hints, names = get_type_hints(kind), [field.name for field in fields(kind)]
-    if not isinstance(given, dict) or sorted(given) != sorted(names):
-        raise ValueError(f"it needs {', '.join(names)}, and nothing else there.")
-    return kind(**{name: _value(name, hints[name], given[name]) for name in names})  # pyright: ignore[reportReturnType]
-
-
-def _value(name: str, kind: Any, given: object) -> object:
-    if is_dataclass(kind) and isinstance(kind, type):
-        return _made(kind, given)
-    if get_origin(kind) is Literal:
-        right = given in get_args(kind)
-    elif kind is float:  # not finite is null in the file
-        given = math.nan if given is None else given
-        right = isinstance(given, int | float) and not isinstance(given, bool)
-        given = float(given) if isinstance(given, int | float) else given
-    else:
-        right = type(given) is kind
-    if not right:
-        raise ValueError(f"{name} cannot be {given!r}.")
-    return given

@@ -26,11 +26,15 @@ def save_arrays(path: Path, tree: object, about: Mapping[str, object] | None = N
     arrays = {f"{i:04d}": np.asarray(leaf, order="C") for i, leaf in enumerate(leaves)}
     content = save(arrays, {"about": json.dumps(dict(about or {}))})
     temporary = path.with_name(path.name + ".partial")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:  # a full disk needs the room
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def load_arrays(path: Path, like: Tree) -> Tree:

@@ -8,6 +8,7 @@ from veil.policies.dirichlet import discrete_policy
 from veil.policies.encoding import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
 from veil.policies.grid import GridPolicy, grid_atoms, grid_policy
 from veil.policies.learned import LearnedPolicy
+from veil.policies.named import Named
 from veil.policies.neural import NeuralPolicy, neural_policy
 from veil.policies.plain import GaussianNoise, Quantised, Truth
 from veil.policies.private import PrivatePolicy
@@ -27,6 +28,7 @@ __all__ = [
     "Limits",
     "MgfEncoder",
     "MomentEncoder",
+    "Named",
     "NeuralPolicy",
     "PlainPolicy",
     "Policy",

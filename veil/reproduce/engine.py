@@ -130,7 +130,9 @@ class Study:
             self.progress("training", 0, wanted.training.updates)
             runs.finish(folder, wanted, runs.fit(wanted, self.system, folder, told))
         with jax.enable_x64(False):
-            return runs.load_policy(folder, single(self.system))
+            policy = runs.load_policy(folder, single(self.system))
+        assert isinstance(policy, Policy)
+        return policy
 
     @cached_property
     def store(self) -> Store:

@@ -1,0 +1,110 @@
+"""`veil measure` from the command line to its files."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from tests.measuring import simulated as made
+from veil.cli import main
+from veil.cli.measure import Measure, pairs
+from veil.cli.mistakes import Mistake
+
+MAPPED = ["--columns", "speed=v_fol", "spacing=gap", "automated_speed=v_lead"]
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """Two drives of one file; commands run in its folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "prepare", lambda: None)
+    rng = np.random.default_rng(0)
+    white = made.drive(made.DRIVERS[2], 80, rng)
+    coloured = made.drive(made.DRIVERS[2], 80, rng, coloured=0.4, keep=0.95)
+    both = zip(white, coloured, strict=True)
+    states, ahead = (np.concatenate(parts) for parts in both)
+    path = made.write_drive(tmp_path / "drives.csv", states, ahead, pair=np.repeat([1, 2], 80))
+    text = path.read_text().splitlines()
+    times = [f"{0.2 * (i % 80):.1f}" for i in range(160)]
+    rows = [",".join([time, *line.split(",")[1:]]) for time, line in zip(times, text[1:], strict=True)]
+    path.write_text("\n".join([text[0], *rows]) + "\n")
+    return path
+
+
+def run(*arguments):
+    """The exit code of a command line."""
+    try:
+        main.main(["measure", *map(str, arguments)])
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def test_a_recording_of_the_model_leaks_and_is_written_down(log, capsys):
+    assert run(log, *MAPPED, "--where", "pair=1") == 0
+    out = capsys.readouterr().out
+    assert "Verdict: leak." in out and "taken as recorded" in out and "(1, 1.1)" in out
+    folder = log.parent / "measure" / "drives"
+    (found,) = json.loads((folder / "measure.json").read_text())["recordings"]
+    states, ahead = made.drive(made.DRIVERS[2], 80, np.random.default_rng(0))
+    expected = made.softmax(made.drive_log_likelihoods(states, ahead).sum(axis=0))
+    np.testing.assert_allclose(found["posterior"], expected, atol=1e-6)
+    assert found["told"] == pytest.approx(
+        np.log(4) + expected @ np.log(np.maximum(expected, 1e-300)), abs=1e-6
+    )
+    assert (folder / "measure.png").stat().st_size > 10_000
+
+
+def test_each_recording_is_judged_by_itself_and_coloured_noise_is_told_from_certainty(log, capsys):
+    assert run(log, *MAPPED, "--each", "pair", "--out", "all") == 0
+    out = capsys.readouterr().out
+    assert "1 leak, 1 model does not fit" in out
+    with open("all/measure.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["recording"] for row in rows] == ["pair=1", "pair=2"]
+    assert float(rows[1]["discounted"]) < float(rows[1]["told"])
+
+
+def test_where_nothing_can_be_said_the_exit_code_says_so(log, capsys):
+    assert run(log, *MAPPED, "--where", "pair=2") == 3
+    assert "model does not fit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["drives.csv", "--columns", "speed=v_foll"], "Did you mean 'v_fol'?"),
+        (["drives.csv", "--columns", "speed"], "takes NAME=VALUE, got 'speed'"),
+        (["drives.csv", "--columns", "speed=a", "speed=b"], "names 'speed' twice"),
+        (["nowhere.csv", *MAPPED], "no such file"),
+        (["drives.csv", *MAPPED], "--each pair"),
+        (["drives.csv", *MAPPED, "--where", "pair=9"], "no row with pair=9"),
+        (["drives.csv", *MAPPED, "--system", "plato"], "Did you mean platoon?"),
+        (["drives.csv", *MAPPED, "--policy", "noise"], "needs --sd"),
+        (
+            ["drives.csv", *MAPPED, "--where", "pair=1", "--policy", "noise", "--sd", "1"],
+            "one number per shared axis",
+        ),
+        (["drives.csv", *MAPPED, "--draws", "0"], "1 draw"),
+        ([], "LOG.csv is missing"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_sentence_and_leave_nothing_behind(log, capsys, arguments, hint):
+    assert run(*arguments) == 2
+    told = capsys.readouterr().err.strip()
+    assert hint in told and "Traceback" not in told
+    assert len(told.splitlines()) == 1
+    assert not (log.parent / "measure").exists()
+
+
+def test_pairs_may_stand_apart_or_together():
+    assert pairs("columns", ("a=b", "c=d")) == pairs("columns", ("a=b,c=d",)) == {"a": "b", "c": "d"}
+    with pytest.raises(Mistake, match="--where pair=3"):
+        pairs("where", ("pair=",))
+
+
+def test_the_particles_of_the_reader_are_not_those_of_the_policy(tmp_path):
+    command = Measure(tmp_path / "x.csv")
+    assert command.extent.particles > 0 and command.sharing.choice.particles == 0

@@ -1,0 +1,195 @@
+"""`veil measure`: what a recorded trajectory tells about the secret behind it, if it were shared."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from veil.cli import systems
+from veil.cli.audit import REFUSED, progress
+from veil.cli.mistakes import Mistake, complain
+from veil.cli.policies import SD, Choice
+from veil.measuring.options import Options
+
+if TYPE_CHECKING:
+    from veil.measuring import Log, Measurement
+    from veil.policies import Policy, PrivatePolicy
+    from veil.systems import System
+
+FOLDER = "(default: measure/LOG)"
+Row = tuple[str, ...]
+HEADS = (
+    *("recording", "rows", "told, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
+    *("residuals follow", "times the noise", "verdict"),
+)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The way of sharing; the transport policy believes by Kalman filters here."""
+
+    policy: str = "truth"
+    """truth, noise, quantised, subsampled, blind, transport, counterfactual, or a folder of `veil train`"""
+    sd: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SD [SD ...]", help_behavior_hint=SD)] = ()
+    """Sd of the noise per shared axis, in its unit"""
+    step: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STEP [STEP ...]", help_behavior_hint="")] = ()
+    """Cell of the quantiser per shared axis, in its unit"""
+    every: Annotated[int, tyro.conf.arg(help_behavior_hint="")] = 0
+    """Steps per fresh release of the subsampled policy"""
+    share: float = 1.0
+    """How far transport moves the output, from 0 to 1"""
+
+    @property
+    def choice(self) -> Choice:
+        """The same for all commands."""
+        return Choice(self.policy, self.sd, self.step, self.every, share=self.share)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Measure what a recorded trajectory tells about the secret, as it is or shared by a policy.
+
+    Exit code 0: a leak was found or ruled out in at least one recording; 3: nothing can be said about
+    any; 2: a mistake on the command line or in the file.
+
+    Example: `veil measure drive.csv --columns speed=v spacing=gap automated_speed=v_lead`
+    """
+
+    log: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="LOG.csv")]
+    """File with a line of column names and one line per step"""
+    system: str = "platoon"
+    """Model of what was recorded: platoon, coloured_platoon, idm_platoon, gain or FILE.py:NAME"""
+    columns: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=COLUMN ...", help_behavior_hint="")] = ()
+    """Columns of the system's fields, where they have other names"""
+    where: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN=VALUE ...", help_behavior_hint="")] = ()
+    """Rows to use, e.g. pair=3; of several conditions all must hold"""
+    each: Annotated[str, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="")] = ""
+    """Measure the rows of each value of this column by themselves"""
+    time: Annotated[str, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="(default: t or time)")] = ""
+    """Times in seconds, to check the length of a step"""
+    sharing: Sharing = field(default_factory=Sharing)
+    extent: Options = field(default_factory=Options)
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
+    """Folder for the files and the picture"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        try:
+            systems.check(self.system)
+            self.sharing.choice.check()
+            pairs("columns", self.columns)
+            pairs("where", self.where)
+        except Mistake as mistake:
+            complain("measure", mistake)
+
+    @property
+    def folder(self) -> Path:
+        """Where the files go."""
+        return self.out or Path("measure") / self.log.stem
+
+    def run(self) -> None:
+        """Read, measure, print, write."""
+        from veil.measuring import LogError
+
+        try:
+            system = systems.build(self.system)
+            logs = self.recordings(system)
+            self.policy(system)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            found = self.measured(system, logs)
+        except (Mistake, LogError, OSError) as mistake:
+            complain("measure", mistake)
+        publish(found, self.folder)
+        from veil.measuring.words import JUDGED
+
+        if not any(each.verdict.name in JUDGED for each in found):
+            sys.exit(REFUSED)
+
+    def recordings(self, system: "System") -> "list[Log]":
+        """All recordings that were asked for."""
+        from veil.measuring import read
+
+        return read(
+            self.log,
+            system,
+            pairs("columns", self.columns),
+            where=pairs("where", self.where),
+            each=self.each or None,
+            time=self.time or None,
+        )
+
+    def measured(self, system: "System", logs: "list[Log]") -> "list[Measurement]":
+        """Measure one after another, with progress on stderr."""
+        from veil.measuring import measure
+
+        found = []
+        with progress() as report:
+            for number, log in enumerate(logs):
+                report("recordings", number, len(logs))
+                found.append(measure(system, log, self.policy, self.extent, progress=report))
+            report("recordings", len(logs), len(logs))
+        return found
+
+    def policy(self, model: "System") -> "Policy | PrivatePolicy":
+        """The policy for a model."""
+        return self.sharing.choice.build(model, self.system)
+
+
+def pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
+    """From `a=b c=d`, `"a=b c=d"` or `a=b,c=d` to a dictionary."""
+    found = {}
+    for word in " ".join(given).replace(",", " ").split():
+        name, sign, value = word.partition("=")
+        if not (name and sign and value):
+            example = "speed=v_fol spacing=gap" if flag == "columns" else "pair=3"
+            raise Mistake(f"--{flag} takes NAME=VALUE, got '{word}'. For example --{flag} {example}.")
+        if name in found:
+            raise Mistake(f"--{flag} names '{name}' twice.")
+        found[name] = value
+    return found
+
+
+def publish(found: "Sequence[Measurement]", folder: Path) -> None:
+    """Write the files and the picture, print the table, the verdict and the paths."""
+    from veil.cli import audit_table
+    from veil.measuring import files, picture, words
+
+    paths = [*files.write(found, folder), picture.draw(found, folder)]
+    entropy = found[0].entropy
+    title = f"{found[0].policy} on {found[0].system}, by {found[0].method}; H(q) = {entropy:.3f} nats"
+    audit_table.grid(title, HEADS, [row(each) for each in found])
+    if len(found) == 1:
+        audit_table.paragraphs(words.summary(found[0]))
+    else:
+        names = [each.verdict.name for each in found]
+        counts = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
+        audit_table.paragraphs(f"Verdicts: {counts}. measure.json has a sentence on each.")
+    audit_table.paragraphs("\n".join(["", *words.assumptions(found[0])]))
+    print("\nWritten to")
+    for path in paths:
+        print(f"  {path}")
+
+
+def row(found: "Measurement") -> Row:
+    """One line of the table; the residuals are those of the first axis that is judged."""
+    from veil.measuring import words
+
+    told, entropy = found.told, found.entropy
+    interval = f" [{found.low:.3f}, {found.high:.3f}]" if told.error > 0.0 else ""
+    judged = next((axis for axis in found.fit.axes if axis.counts), found.fit.axes[0])
+    return (
+        found.name,
+        str(found.steps),
+        f"{told.value:.3f}{interval}",
+        f"{words.bits(told.value):.3f}",
+        f"{told.value / entropy:.0%}" if entropy > 0.0 else "",
+        words.secret(found, found.likeliest),
+        f"{found.masses.max():.3f}",
+        f"{max(0.0, found.honest_told.value):.3f}",
+        f"{judged.follow:+.2f}",
+        f"{judged.spread:.3g}",
+        found.verdict.name,
+    )

@@ -1,0 +1,77 @@
+"""`veil simulate`: episodes as arrays, so that anyone can attack from outside."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from veil.cli.audit import progress
+from veil.cli.mistakes import Mistake
+from veil.cli.policies import Choice, agree, run_folder, subject
+
+if TYPE_CHECKING:
+    from veil.rollout import Record
+
+STEPS = 50  # where no run says otherwise
+
+
+@dataclass(frozen=True)
+class Simulate:
+    """Play episodes and write what was shared, so that anyone can attack it.
+
+    The file holds the arrays secret (E,), state (E, T, n), external (E, T, e), shared (E, T, m),
+    features (E, T, f), public_seed (E,) and last_state (E, n). An adversary may see external, shared,
+    features and public_seed. `veil audit --transcripts FILE` judges the same episodes.
+
+    Example: `veil simulate runs/platoon-pathwise --episodes 1024 --out transcripts.npz`
+    """
+
+    run_or_system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folder of `veil train`, or a system (platoon, gain, FILE.py:NAME, ...) together with --policy"""
+    sharing: Choice = field(default_factory=Choice)
+    episodes: int = 128
+    """Episodes to play; the secrets of the prior take turns"""
+    steps: Annotated[int, tyro.conf.arg(help_behavior_hint=f"(default: those of the run, or {STEPS})")] = 0
+    """Releases per episode"""
+    seed: int = 0
+    """Seed of all randomness (no unit); the same seed gives the same file"""
+    out: Path = Path("transcripts.npz")
+    """File of the arrays"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be played."""
+        agree(self.run_or_system, self.sharing)
+        if self.episodes < 1 or self.steps < 0:
+            raise Mistake("--episodes and --steps are counts; give positive numbers.")
+        if not 0 <= self.seed < 1 << 32:
+            raise Mistake("--seed must be between 0 and 4294967295.")
+
+    def run(self) -> None:
+        """Play, write, and say what is where."""
+        from veil.auditing.transcripts import save
+
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        name, steps, records = self.play()
+        save(records, self.out)
+        print(f"{self.episodes} episodes of {steps} releases in {self.out}; judged by")
+        policy = "" if run_folder(self.run_or_system) else " and the same policy flags"
+        print(f"  veil audit {self.run_or_system if not policy else name} --transcripts {self.out}{policy}")
+
+    def play(self) -> "tuple[str, int, Record]":
+        """The name of the system, the releases per episode, and the episodes."""
+        from veil.auditing.simulation import simulate
+
+        name, system, policy = subject(self.run_or_system, self.sharing)
+        steps = self.steps or usual_steps(run_folder(self.run_or_system))
+        with progress() as report:
+            options = {"episodes": self.episodes, "steps": steps, "seed": self.seed}
+            return name, steps, simulate(system, policy, **options, progress=report)
+
+
+def usual_steps(run: Path | None) -> int:
+    """Releases per episode of a run, if it says so."""
+    from veil.learners import runs
+
+    settings = None if run is None else runs.read(run).settings
+    return settings.steps if isinstance(settings, runs.Settings) else STEPS
