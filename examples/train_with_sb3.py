@@ -2,8 +2,8 @@
 
 Needs the extra: `pip install 'veil[sb3]'`. The base install has no torch, and its CPU build is enough here.
 
-    python examples/train_with_sb3.py                    # about a minute: shows that all works
-    python examples/train_with_sb3.py --timesteps 200000 # learns
+    python examples/train_with_sb3.py                      # a minute or two: shows that all works
+    python examples/train_with_sb3.py --timesteps 200000   # as long as such learners need
 """
 
 import argparse

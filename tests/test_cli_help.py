@@ -72,9 +72,9 @@ def test_help_shows_what_is_usual_for_the_policy_that_is_named(monkeypatch, caps
 def test_every_command_is_a_frozen_dataclass():
     for command in main.COMMANDS:
         made = kind(command)
-        assert dataclasses.is_dataclass(made), command
+        blank = object.__new__(made)
         with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(object.__new__(made), dataclasses.fields(made)[0].name, "other")
+            setattr(blank, dataclasses.fields(made)[0].name, "other")
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])

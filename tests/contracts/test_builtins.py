@@ -8,11 +8,14 @@ import pytest
 from veil.attacks import LeastSquares, PriorAttack
 from veil.attacks.bayes import Bayes
 from veil.attacks.guides import Local
-from veil.attacks.kalman import KalmanBank
+from veil.attacks.kalman import KalmanBank, Observer
+from veil.auditing import Options, audit
+from veil.beliefs import KalmanBelief
 from veil.contracts import check_attack, check_learner, check_measure, check_policy
 from veil.leakage import closed_form, coupled, estimate, estimate_per_component, matched, reference
 from veil.leakage.live import live_bound
 from veil.leakage.paper import kl_chernoff, regime_adaptive
+from veil.leakage.stage import Measure
 from veil.learners import A2c, Design, Pathwise, designed
 from veil.learners.ddpg import Ddpg
 from veil.policies import Blind, Counterfactual, GaussianNoise, Quantised, Subsampled, Transport, Truth
@@ -20,6 +23,7 @@ from veil.systems import Gain
 
 GAIN = Gain()
 SD = jnp.array([0.2])
+FIRST = jnp.asarray(1, jnp.int32)
 POLICIES = {
     "truth": lambda: Truth(GAIN),
     "quantised": lambda: Quantised(GAIN, jnp.array([0.5])),
@@ -96,6 +100,24 @@ def test_who_does_not_read_gains_nothing():
     assert report.ok and rules(report) == {"gains"}
 
 
+def test_a_measure_of_ones_own_charges_a_step():
+    belief, kernel = (
+        KalmanBelief.start(GAIN),
+        GaussianNoise(GAIN, SD).kernel(jnp.zeros(0), jnp.zeros(1), FIRST),
+    )
+    own = Measure(own=lambda given, key: 2.0 * given.entropy)
+    assert jnp.allclose(own(belief, kernel, key=jr.key(0)), 2.0 * GAIN.prior.entropy)
+
+
+def test_an_attack_of_ones_own_joins_the_audit():
+    """The very likelihood of true data again: it gains what the exact observer gains."""
+    policy, options = Truth(GAIN), Options(steps=3, episodes=24)
+    found = audit(GAIN, policy, options, attacks={"mine": Observer(GAIN, policy)})
+    scores = {row.name: row.lower.value for row in found.attacks}
+    assert scores["mine"] == scores["exact observer"] != 0.0
+
+
+@pytest.mark.study
 def test_pathwise_learning_keeps_the_contract():
     report = check_learner(Pathwise(episodes=24, updates=30, learning_rate=0.03))
     assert report.ok and not report.findings, str(report)

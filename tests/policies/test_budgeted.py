@@ -111,6 +111,17 @@ def test_blurring_spends_at_most_an_even_share_of_what_is_left(float64):
     )  # a level of blur is a factor of two
 
 
+def test_a_blurred_release_has_the_noise_that_was_charged(float64):
+    system = loop()
+    policy = budgeted(GaussianNoise(system, jnp.asarray([0.3])), BUDGET, "blur", unit=jnp.asarray([0.7]))
+    blur = 1.5  # in units
+    features = jnp.asarray([0.0, 0.01, 1.0, blur])  # expectation, charge, open; noise alone has no features
+    gate = policy.kernel(features, system.initial_external(), jnp.asarray(1, jnp.int32))
+    law = gate.inner(system.prior.secrets[0], jnp.asarray([0.4]))
+    assert float(law.scale[0, 0]) == pytest.approx(np.hypot(0.3, 0.7 * blur), rel=1e-12)
+    assert float(law.mean[0]) == 0.4
+
+
 def test_true_data_stop_for_good_at_the_first_refusal(float64):
     """After a gap the charge would not be exact, so no later release passes, however cheap it looks."""
     system = loop()

@@ -1,12 +1,14 @@
 """The audit: play, replay, measure from both sides, attack, judge."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
 import numpy as np
 
+from veil.attacks import Attack
 from veil.auditing import elsewhere, reading
-from veil.auditing.attackers import attackers, judged, longer, several_episodes
+from veil.auditing.attackers import Attacker, attackers, judged, longer, several_episodes
 from veil.auditing.context import Context
 from veil.auditing.episodes import LONGER, Progress, chosen, in_batches, looks, replay_batch
 from veil.auditing.fit import LEVEL, examine
@@ -17,7 +19,7 @@ from veil.auditing.options import Options
 from veil.auditing.result import AttackResult, Audit, Quantity, Verdict
 from veil.auditing.rungs import CoupledRung, Rung
 from veil.auditing.sandwich import Sides
-from veil.auditing.store import Store
+from veil.auditing.store import Store, fingerprint
 from veil.auditing.two_sides import BLOCK, choose, measure, over_time
 from veil.auditing.utility import Use, table
 from veil.auditing.worlds import faithful
@@ -36,6 +38,7 @@ def audit(
     options: Options | None = None,
     *,
     records: Record | None = None,
+    attacks: Mapping[str, Attack] | None = None,
     progress: Progress = lambda stage, done, total: None,
     store: Store | None = None,
 ) -> Audit:
@@ -48,6 +51,7 @@ def audit(
         policy: any policy.
         options: the extent of the audit.
         records: episodes to audit instead of fresh ones, batched, as `veil.auditing.load` gives them.
+        attacks: more adversaries by name, made for this system and policy; held against the bound like ours.
         progress: told the stage, how many episodes are done, and of how many.
         store: keeps finished stages, so that an interrupted audit can go on.
     """
@@ -56,10 +60,11 @@ def audit(
         options = options or Options()
         if records is not None:
             options = replace(options, steps=records.public.shared.shape[1], episodes=len(records.index))
-        return _run(Context(*given, options, progress, store or Store()), doubled(records))
+        own = doubled(dict(attacks or {}))
+        return _run(Context(*given, options, progress, store or Store()), doubled(records), own)
 
 
-def _run(context: Context, given: Record | None) -> Audit:
+def _run(context: Context, given: Record | None, own: dict[str, Attack]) -> Audit:
     """All stages in turn."""
     records = given or _play(context)
     mismatch = _replay(context, records)
@@ -67,7 +72,7 @@ def _run(context: Context, given: Record | None) -> Audit:
     rung = choose(context) if given is None or not isinstance(context.policy, PrivatePolicy) else None
     sides, scored = measure(context, rung, records)
     records = chosen(records, np.arange(len(scored.forecast.index)))
-    attacks = _attacks(context, rung, scored, records)
+    attacks = (*_attacks(context, rung, scored, records), *_invited(context, own, records))
     found = _measured(rung, sides, scored, attacks, mismatch)
     chance = float(np.exp(context.log_prior).max())
     verdict = _fits(context, given, judge(found, chance))
@@ -180,6 +185,14 @@ def _attacks(
     if context.options.learned:
         found.append(elsewhere.learned(context, faithful(context.system), records))
     return tuple(found)
+
+
+def _invited(context: Context, own: dict[str, Attack], records: Record) -> list[AttackResult]:
+    """Those that the caller brought along."""
+    return [
+        context.attack(Attacker(name, "attack", lambda _, it=attack: it, key=fingerprint(attack)), records)
+        for name, attack in own.items()
+    ]
 
 
 def _longer(context: Context, episodes: int) -> list[AttackResult]:

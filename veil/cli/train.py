@@ -13,7 +13,7 @@ from veil.cli.fields import Setting
 from veil.cli.mistakes import Mistake, complain, known
 from veil.cli.own_system import short
 from veil.cli.policies import SD, TAKES, Choice
-from veil.learners.options import PRESETS, Design, Leakage, Name, Training, Weights
+from veil.learners.options import PRESETS, Design, Leakage, Training, Weights
 
 if TYPE_CHECKING:
     from veil.learners.loggers import Logger
@@ -88,8 +88,10 @@ class Train:
     def usual(cls, given: Mapping[str, list[str]]) -> "Train":
         """What is usual for the policy that was named: its flags begin there."""
         named = given.get("policy", ())
-        name: Name = next((name for name in PRESETS if [name] == named), "pathwise")
-        preset = PRESETS[name]
+        name, preset = next(
+            ((name, kept) for name, kept in PRESETS.items() if [name] == named),
+            ("pathwise", PRESETS["pathwise"]),
+        )
         return cls(policy=name, design=preset.design, training=preset.training, leakage=preset.leakage)
 
     @property

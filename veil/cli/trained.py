@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from veil.systems import System
 
 
+STEPS = 50  # releases per episode, unless said otherwise
+
+
 def load(folder: Path, system: "System", name: str) -> "Policy | PrivatePolicy":
     """The policy of a finished run for the system of this name; a `StoreError` says what is wrong."""
     from veil.learners import runs
@@ -44,16 +47,21 @@ def _ready(settings: "Ready") -> list[str]:
 
 def _learned(settings: "Settings") -> list[str]:
     from veil.cli.fields import settings as flags
-    from veil.cli.train import Train
+    from veil.learners.options import PRESETS, Weights
 
     policy = settings.training.learner
-    usual = Train.usual({"policy": [policy]})
-    parts = {"design": settings.design, "weights": settings.objective, "training": settings.training}
+    usual = PRESETS[policy]
     words = [] if policy == "pathwise" else ["--policy", policy]
-    for one in flags(Train, usual):
-        if one.name in ("system", "policy", "out", "again", "log") or one.group == "ready":
-            continue
-        value = getattr(parts.get(one.group, settings), one.field)
-        if value != one.default:
-            words += [one.flag, *([] if value is True else [str(value)])]
+    words += [] if settings.steps == STEPS else ["--steps", str(settings.steps)]
+    words += [] if settings.leakage == usual.leakage else ["--leakage", settings.leakage]
+    parts = (
+        (settings.objective, Weights()),
+        (settings.training, usual.training),
+        (settings.design, usual.design),
+    )
+    for part, default in parts:
+        for one in flags(type(part), default):
+            value = getattr(part, one.field)
+            if value != one.default:
+                words += [one.flag, *([] if value is True else [str(value)])]
     return words
