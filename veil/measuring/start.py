@@ -7,11 +7,11 @@ from jaxtyping import ArrayLike
 from veil.laws import Gaussian
 from veil.systems.base import System
 from veil.systems.prior import Prior
-from veil.systems.variants import _Variant
+from veil.systems.variants import Variant
 from veil.types import External, Secret, State
 
 
-class RecordedStart(_Variant):
+class RecordedStart(Variant):
     """A system whose first state is known as far as it is recorded: the model of whoever reads a log.
 
     A recording begins anywhere, not where the system's own episodes begin. What is not recorded keeps the

@@ -15,7 +15,7 @@ from veil.types import External, Noise, Scalar, Secret, Shared, State
 # A wrapper learns from its inner system what other systems state in their class.
 
 
-class _Variant(System):
+class Variant(System):
     """What no variant changes."""
 
     inner: eqx.AbstractVar[System]
@@ -56,7 +56,7 @@ class _Variant(System):
         return self.inner.output(state)
 
 
-class WithPrior(_Variant):
+class WithPrior(Variant):
     """A system with another prior: other secrets, or other masses."""
 
     inner: System
@@ -78,7 +78,7 @@ class WithPrior(_Variant):
         return self.inner.transition(secret, state, external)
 
 
-class WithNoise(_Variant):
+class WithNoise(Variant):
     """A system whose transition has `factor` times the noise, in every direction."""
 
     inner: System
@@ -103,7 +103,7 @@ class WithNoise(_Variant):
         return Gaussian(law.mean, self.factor * law.scale)
 
 
-class WithInitial(_Variant):
+class WithInitial(Variant):
     """A system that starts elsewhere: at the inner mean + shift + slope @ (θ − mean of the prior).
 
     With a slope the start tells about the secret; with a shift or a spread alone it is a wrong idea of the
@@ -151,7 +151,7 @@ class WithInitial(_Variant):
         return self.inner.transition(secret, state, external)
 
 
-class KnownStart(_Variant):
+class KnownStart(Variant):
     """A system whose first state is known: the model of an adversary who saw x_1."""
 
     inner: System
