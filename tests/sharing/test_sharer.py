@@ -3,6 +3,7 @@
 import math
 import os
 import stat
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -153,6 +154,20 @@ def test_an_edited_ledger_another_policy_and_a_second_process_are_refused(story,
         Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy),
         pytest.raises(LedgerError, match="another process"),
     ):
+        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy)
+
+
+def test_a_ledger_that_this_program_would_have_charged_otherwise_is_refused(story, tmp_path, monkeypatch):
+    """The chain holds, but the numbers are those of another version or machine: the spending is not known."""
+    copy, again = tmp_path / "ledger.jsonl", BelievingEngine.again
+    copy.write_bytes(story[3].read_bytes())
+
+    def otherwise(engine, entry):
+        made = again(engine, entry)
+        return replace(made, charge=made.charge + 1e-6)
+
+    monkeypatch.setattr(BelievingEngine, "again", otherwise)
+    with pytest.raises(LedgerError, match="Step 1 of the ledger was charged otherwise"):
         Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy)
 
 
