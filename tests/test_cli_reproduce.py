@@ -103,6 +103,7 @@ def quick():
         patch.setattr(runs, "fit", at_rest(calls))
         patch.setattr(runs, "load_policy", loaded)
         patch.setattr(command, "FAST", SMALL)
+        patch.setattr(command.os, "cpu_count", lambda: 1)  # a second process would know nothing of all this
         patch.setattr(engine, "chargeable", lambda policy: False)
         before = jax.config.read("jax_disable_most_optimizations")
         jax.config.update("jax_disable_most_optimizations", True)

@@ -80,7 +80,7 @@ def test_a_training_that_is_stopped_closes_its_loggers_and_goes_on_after_its_che
 
 def test_tensorboard_files_hold_the_metrics(tmp_path):
     pytest.importorskip("tensorboardX")
-    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportMissingImports]
+    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore
     from tensorboardX.record_writer import masked_crc32c  # pyright: ignore[reportMissingImports]
 
     board = TensorBoard(tmp_path)

@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from veil.laws import Gaussian
 from veil.leakage.stage import Measure
 from veil.policies import GaussianNoise, Quantised, Subsampled, Transport, Truth
 from veil.policies.counterfactual import Counterfactual
@@ -118,6 +119,7 @@ def test_a_blurred_release_has_the_noise_that_was_charged(float64):
     features = jnp.asarray([0.0, 0.01, 1.0, blur])  # expectation, charge, open; noise alone has no features
     gate = policy.kernel(features, system.initial_external(), jnp.asarray(1, jnp.int32))
     law = gate.inner(system.prior.secrets[0], jnp.asarray([0.4]))
+    assert isinstance(law, Gaussian)
     assert float(law.scale[0, 0]) == pytest.approx(np.hypot(0.3, 0.7 * blur), rel=1e-12)
     assert float(law.mean[0]) == 0.4
 

@@ -22,37 +22,47 @@ class Variant(System):
 
     @property
     def secret_fields(self) -> tuple[Field, ...]:
+        """As in the inner system."""
         return self.inner.secret_fields
 
     @property
     def state_fields(self) -> tuple[Field, ...]:
+        """As in the inner system."""
         return self.inner.state_fields
 
     @property
     def external_fields(self) -> tuple[Field, ...]:
+        """As in the inner system."""
         return self.inner.external_fields
 
     @property
     def shared_fields(self) -> tuple[Field, ...]:
+        """As in the inner system."""
         return self.inner.shared_fields
 
     @property
     def reaction_noise_size(self) -> int:
+        """As in the inner system."""
         return self.inner.reaction_noise_size
 
     def initial_external(self) -> External:
+        """As in the inner system."""
         return self.inner.initial_external()
 
     def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
+        """As in the inner system."""
         return self.inner.react(external, shared, noise)
 
     def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
+        """As in the inner system."""
         return self.inner.cost(secret, state, after, shared)
 
     def distortion(self, state: State, shared: Shared) -> Scalar:
+        """As in the inner system."""
         return self.inner.distortion(state, shared)
 
     def output(self, state: State) -> Shared:
+        """As in the inner system."""
         return self.inner.output(state)
 
 
