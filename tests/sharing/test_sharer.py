@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from tests.sharing.streams import (
     NOISE,
@@ -23,7 +24,7 @@ from tests.sharing.streams import (
 from veil.policies import GaussianNoise
 from veil.sharing import Accountant, Fault, LedgerError, Sharer, snapshot
 from veil.sharing import engines as engines_module
-from veil.sharing.alarm import Alarm
+from veil.sharing.alarm import Alarm, _normal_score
 from veil.sharing.engines import BelievingEngine
 from veil.systems import Platoon
 
@@ -255,6 +256,13 @@ def test_the_owner_is_alarmed_where_the_plant_is_not_the_model(plant, alarmed):
     with Sharer(noise_policy(), SECRET) as sharer:
         run(sharer, plant, 640)
         assert bool(sharer.alarm) == alarmed
+
+
+@pytest.mark.parametrize("count", [32, 64])
+def test_sizes_are_judged_as_by_the_chi_square_law(count):
+    for tail in (1e-7, 1e-3, 0.5, 1 - 1e-3, 1 - 1e-7):
+        score = _normal_score(stats.chi2.ppf(tail, count), count)
+        assert score == pytest.approx(stats.norm.ppf(tail), rel=0.025, abs=0.02)
 
 
 def test_residuals_that_go_on_or_drift_raise_the_alarm():
