@@ -1,5 +1,6 @@
 """`veil share`: a live stream between the sensor and the network."""
 
+import gc
 import math
 import os
 import sys
@@ -87,10 +88,16 @@ class Share:
 
     def run(self) -> None:
         """Share until the input ends."""
+        import jax
+
         from veil.sharing.inputs import Fault
 
         no_core_dumps()
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # for a quick restart
+        gc.disable()  # tracing makes many objects, and nearly all of them stay
         sharer = self.open()
+        gc.freeze()
+        gc.enable()
         tell(f"ready at step {sharer.next_step}; ledger {self.file}")
         try:
             faults = self.network.serve(sharer, tell)

@@ -46,7 +46,7 @@ def verified(line: bytes, before: str, place: int, path: Path) -> tuple[Entry, s
     if again != digest or line[-len(_TAIL) :] != _MARK + again + _CLOSE:
         raise LedgerError(broken(path, place))
     try:
-        return json.loads(content), again.decode()
+        return json.loads(content.decode()), again.decode()
     except ValueError as error:
         raise LedgerError(broken(path, place)) from error
 

@@ -38,6 +38,10 @@ class Ledger:
     Args:
         path: the file; begun if there is none.
         about: what the stream is, public things only; must be the same when the ledger is opened again.
+
+    Attributes:
+        charges: nats of each entry that was found, in their order.
+        beliefs: at which step the belief with this digest was in force, for what was found.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any]):
@@ -47,6 +51,7 @@ class Ledger:
         try:
             self._lock()
             self._offsets, self._steps = array("q"), dict[int, int]()
+            self.charges, self.beliefs = array("d"), dict[str, int]()
             self.note = ""
             self._chain, self._end, self._ready = START, 0, 0
             self._open()
@@ -95,6 +100,9 @@ class Ledger:
 
     def _remember(self, entry: Entry) -> None:
         self._steps[int(entry[STEP])] = len(self._offsets)
+        self.charges.append(float(entry.get("charge", 0.0)))
+        if "belief" in entry:
+            self.beliefs[entry["belief"]] = int(entry[STEP])
         self._offsets.append(self._end)
 
     def append(self, entry: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ class Scratch:
     def __init__(self, about: Mapping[str, Any]):
         self.about, self.note = dict(about), ""
         self._entries = dict[int, Entry]()
+        self.charges, self.beliefs = (), {}
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Remember an entry."""

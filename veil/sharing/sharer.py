@@ -164,18 +164,16 @@ class Sharer:
     def _replay(self, progress: Callable[[int, int], None]) -> None:
         """Bring belief and spending to where the ledger ends."""
         total, content = len(self.ledger), b"" if self._snapshots is None else snapshot.read(self._snapshots)
-        mark, last = snapshot.digest(content), None
-        kept = (entry["step"] for entry in self.ledger if content and entry.get("belief") == mark)
-        known = max(kept, default=0)
-        for done, entry in enumerate(self.ledger):
-            if entry["step"] == known and last is not None:
-                self._engine.restore(content, last)
-            if entry["step"] >= known:
-                self._check(self._engine.again(entry), entry)
-            self.accountant.spend(entry["charge"])
-            last = entry
-            if done % 256 == 0:
-                progress(done, total)
+        first = self.ledger.beliefs.get(snapshot.digest(content), 1) if content else 1
+        if first > 1:
+            self._engine.restore(content, self.ledger[first - 1])
+        for step in range(first, total + 1):
+            entry = self.ledger[step]
+            self._check(self._engine.again(entry), entry)
+            if step % 256 == 0:
+                progress(step, total)
+        for charge in self.ledger.charges:
+            self.accountant.spend(charge)
         self._engine.resume()
 
     def _check(self, made: Made, entry: Entry) -> None:
