@@ -185,8 +185,9 @@ def _restart(place: Path, before: int) -> float:
     times = []
     for step in range(before + 1, before + 6):
         began = time.perf_counter()
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(command, cwd=HERE, **pipes) as stream:
+        with subprocess.Popen(
+            command, cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as stream:
             assert stream.stdin is not None and stream.stdout is not None
             stream.stdin.write(_line(step))
             stream.stdin.flush()

@@ -261,7 +261,7 @@ def test_the_owner_is_alarmed_where_the_plant_is_not_the_model(plant, alarmed):
 @pytest.mark.parametrize("count", [32, 64])
 def test_sizes_are_judged_as_by_the_chi_square_law(count):
     for tail in (1e-7, 1e-3, 0.5, 1 - 1e-3, 1 - 1e-7):
-        score = _normal_score(stats.chi2.ppf(tail, count), count)
+        score = _normal_score(float(stats.chi2.ppf(tail, count)), count)
         assert score == pytest.approx(stats.norm.ppf(tail), rel=0.025, abs=0.02)
 
 
