@@ -26,6 +26,7 @@ from veil.sharing import Accountant, Fault, LedgerError, Sharer, snapshot
 from veil.sharing import engines as engines_module
 from veil.sharing.alarm import Alarm, _normal_score
 from veil.sharing.engines import BelievingEngine
+from veil.sharing.private import checked_secret, in_prior
 from veil.systems import Platoon
 
 BUDGET = 0.15
@@ -170,6 +171,14 @@ def test_a_ledger_that_this_program_would_have_charged_otherwise_is_refused(stor
     monkeypatch.setattr(BelievingEngine, "again", otherwise)
     with pytest.raises(LedgerError, match="Step 1 of the ledger was charged otherwise"):
         Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy)
+
+
+def test_a_secret_outside_the_prior_is_noticed():
+    system = Platoon()
+    values = np.asarray(system.prior.secrets, float)
+    assert in_prior(checked_secret(2, system), system) and in_prior(values[3] * (1 + 1e-7), system)
+    assert not in_prior(values[3] * np.array([1.0, 1.01]), system)
+    assert not in_prior(np.array([values[0, 0], values[1, 1]]), system)  # numbers of two secrets
 
 
 def test_strict_raises_and_takes_no_step():

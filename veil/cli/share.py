@@ -119,14 +119,17 @@ class Share:
         """The sharer; what is wrong with files ends the program here, by name and never by content."""
         from veil.learners.store import StoreError
         from veil.sharing.chain import LedgerError
-        from veil.sharing.private import SecretError, read_secret
+        from veil.sharing.private import SecretError, in_prior, read_secret
         from veil.sharing.sharer import Sharer
 
         try:
             _, _, policy = subject(self.run_or_system, self.sharing)
+            secret = read_secret(self.secret_file, policy.system)
+            if not in_prior(secret, policy.system):
+                tell("the secret is none of the prior's, and charges speak of those only.")
             sharer = Sharer(
                 policy,
-                read_secret(self.secret_file, policy.system),
+                secret,
                 budget=self.budget,
                 exhausted=self.on_exhausted,  # pyright: ignore[reportArgumentType]
                 steps=self.horizon,

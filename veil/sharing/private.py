@@ -57,6 +57,12 @@ def checked_secret(content: object, system: System) -> np.ndarray:
     return values
 
 
+def in_prior(secret: np.ndarray, system: System) -> bool:
+    """Whether a secret is one of those that charges speak of, to the precision that it is kept in."""
+    secrets = np.asarray(system.prior.secrets, float)
+    return bool(np.any(np.all(np.isclose(secrets, secret, rtol=1e-5, atol=0.0), axis=1)))
+
+
 class Kept(NamedTuple):
     """The memory of a policy at a step, and what the owner saw there (NaN where nothing)."""
 
