@@ -19,6 +19,15 @@ def interruptible():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def precision_stays():
+    """A test that changes the precision for good fails itself, and not those that come after it."""
+    yield
+    if jax.config.read("jax_enable_x64"):
+        jax.config.update("jax_enable_x64", False)
+        pytest.fail("this test left double precision on for all that follow")
+
+
 @pytest.fixture
 def float64():
     """Truth tests run in double precision."""

@@ -65,7 +65,8 @@ def test_what_cannot_be_loaded_is_told_in_one_sentence(here, name, words):
     assert words in str(told.value) and "\n" not in str(told.value)
 
 
-def test_the_command_examines_it(here, capsys):
+def test_the_command_examines_it(here, capsys, monkeypatch):
+    monkeypatch.setattr(main, "prepare", lambda: None)  # it would change the precision of all tests to come
     main.main(["systems", f"{here}.py:slow"])
     assert "Gain: ready to use" in capsys.readouterr().out
     with pytest.raises(SystemExit) as end:
