@@ -13,7 +13,7 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-demo: .venv/.base ## train, audit, share live and report on the platoon, in five minutes; writes into demo/
+demo: .venv/.base ## train, audit, share live and report on the platoon, in three minutes; writes into demo/
 	@$(BIN)/veil demo
 
 test: check ## check, then run the tests (two workers)
