@@ -2,13 +2,11 @@
 
 import signal
 
+import jax
+import pytest
 from jaxtyping import install_import_hook
 
-install_import_hook("veil", "beartype.beartype")
-
-import jax  # noqa: E402  (the hook must come before the package)
-import pytest  # noqa: E402
-
+install_import_hook("veil", "beartype.beartype")  # before anything imports the package
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 

@@ -1,6 +1,5 @@
 """Settings of a command in a TOML file: the names of its flags, in tables by group if one likes."""
 
-import difflib
 import json
 import math
 import tomllib
@@ -8,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from veil.cli.fields import Setting, settings
-from veil.cli.mistakes import Mistake
+from veil.cli.mistakes import Mistake, guess
 from veil.cli.words import Given
 
 FLAG = "--config"
@@ -81,8 +80,7 @@ def _right(setting: Setting, value: object) -> bool:
 
 
 def _guess(name: str, names: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, list(names), 1, 0.4)
-    return f" Did you mean {close[0]}?" if close else f" Choose {', '.join(sorted(names))}."
+    return guess(name, names) or f" Choose {', '.join(sorted(names))}."
 
 
 def text(command: object, kept: Callable[[Setting], bool]) -> str:

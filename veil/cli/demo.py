@@ -95,21 +95,17 @@ class Demo:
 
     def ready(self, folder: Path) -> None:
         """The run of true data, which needs no training."""
-        from veil.learners import runs
-
         train = Train(policy="truth", out=folder)
         if self.begun(train) is None:
-            runs.begin(folder, train.settings)
+            train.begin()
             train.make(train.settings, ())
 
     def trained(self, folder: Path) -> bool:
         """The policy; whether it was trained now."""
-        from veil.learners import runs
-
         train = Train(training=self.size.training, steps=self.size.audit.steps, out=folder)
         found = self.begun(train)
         if found is None:
-            runs.begin(folder, train.settings)
+            train.begin()
         if found is not None and found.finished:
             return False
         train.make(train.settings, ())

@@ -24,6 +24,10 @@ def known(kind: str, name: str, names: Iterable[str], also: str = "") -> None:
     """Refuse a name that is not among these, with a guess at what was meant and what else could be."""
     names = list(names)
     if name not in names:
-        close = difflib.get_close_matches(name, names, 1, 0.4)
-        guess = f"Did you mean {close[0]}? " if close else ""
-        raise Mistake(f"no {kind} '{name}'. {guess}Choose {', '.join(names)}.{also}")
+        raise Mistake(f"no {kind} '{name}'.{guess(name, names)} Choose {', '.join(names)}.{also}")
+
+
+def guess(name: str, names: Iterable[str]) -> str:
+    """The sentence about the name that was probably meant, after a space; empty if none is near."""
+    close = difflib.get_close_matches(name, list(names), 1, 0.4)
+    return f" Did you mean {close[0]}?" if close else ""

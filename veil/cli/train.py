@@ -145,8 +145,7 @@ class Train:
                 runs.clear(self.folder)
             found, settings = self.found(), self.settings
             if found is None:
-                runs.begin(self.folder, settings)
-                (self.folder / CONFIG).write_text(config.text(self, self.kept), encoding="utf-8")
+                self.begin()
             if found is not None and found.finished:
                 print(f"Already trained in {self.folder}; --again trains anew.\n")
             else:
@@ -177,6 +176,13 @@ class Train:
                 "Give another --out, or --again to replace it."
             )
         return run
+
+    def begin(self) -> None:
+        """Say in the folder what is going to be made, also as a file that `--config` takes."""
+        from veil.learners import runs
+
+        runs.begin(self.folder, self.settings)
+        (self.folder / CONFIG).write_text(config.text(self, self.kept), encoding="utf-8")
 
     def make(self, settings: "Settings | Ready", loggers: "tuple[Logger, ...]") -> "Run":
         """Train with progress on stderr, write, draw; what needs no training is only written."""

@@ -1,10 +1,9 @@
 """What a command line says: every word is given its field, or a sentence about what is wrong with it."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from veil.cli.fields import Setting
-from veil.cli.mistakes import Mistake
+from veil.cli.mistakes import Mistake, guess
 
 Given = dict[str, list[str]]
 
@@ -62,9 +61,7 @@ def _named(settings: Sequence[Setting], word: str) -> Setting:
     kebab = word.replace("_", "-")
     if kebab in flags:
         return flags[kebab]
-    close = difflib.get_close_matches(kebab, [*flags, "--config"], 1, 0.4)
-    guess = f" Did you mean {close[0]}?" if close else ""
-    raise Mistake(f"there is no flag {word}.{guess} All flags: --help.")
+    raise Mistake(f"there is no flag {word}.{guess(kebab, [*flags, '--config'])} All flags: --help.")
 
 
 def _taken(setting: Setting, name: str, words: list[str]) -> list[str]:
@@ -90,9 +87,7 @@ def _check(setting: Setting, words: list[str]) -> None:
         else:
             right = True
         if not right:
-            close = difflib.get_close_matches(word, setting.choices, 1, 0.4)
-            guess = f" Did you mean {close[0]}?" if close else ""
-            raise Mistake(f"{name} takes {setting.each}; got '{word}'.{guess}")
+            raise Mistake(f"{name} takes {setting.each}; got '{word}'.{guess(word, setting.choices)}")
 
 
 def _is(kind: type, word: str) -> bool:

@@ -44,8 +44,10 @@ def paired(components: Components) -> Scalar:
 
     Each place gets the least of its weights over the secrets. What is left over is coupled by nothing, and
     counted as if it told the secret: little where the weights are alike, as after resampling.
+
+    Args:
+        components: in coordinates where they are about round, as `standardised` gives them.
     """
-    components, _ = standardised(components)
     log_masses, entropy = components.log_masses, components.entropy
     shape = (components.secrets, components.stride or 1)
     parts = jax.tree.map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), components.parts)

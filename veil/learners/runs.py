@@ -16,27 +16,24 @@ import jax.random as jr
 
 from veil import __version__
 from veil.auditing.files import plain, replace_text
-from veil.auditing.worlds import faithful
 from veil.leakage.stage import Measure
-from veil.learners.choice import chosen
 from veil.learners.design import designed
 from veil.learners.diary import CHECKPOINT, METRICS
-from veil.learners.families import robust
+from veil.learners.learning import learn
 from veil.learners.loggers import Logger
-from veil.learners.loop import Report, Trained, train
+from veil.learners.loop import Report, Trained
 from veil.learners.provenance import SCHEMA, environment, manifest
 from veil.learners.reading import made
 from veil.learners.run import Ready, Result, Run, Settings
 from veil.learners.store import StoreError, about, load_arrays, save_arrays
 from veil.policies import Policy, PrivatePolicy
-from veil.precision import doubled, single
-from veil.problem import Objective, Problem
+from veil.precision import doubled
+from veil.problem import Objective
 from veil.systems.base import System
 
 RUN, POLICY = "run.json", "policy.safetensors"
 ENVIRONMENT, MANIFEST = "environment.json", "policy.json"
 ADVICE = "Restore the file, or begin anew with `veil train --again`."
-_DESIGN = 0xDE51  # keeps the keys of the first weights apart from those of training and of audits
 
 
 def begin(folder: Path, settings: Settings | Ready) -> None:
@@ -56,17 +53,18 @@ def fit(
     settings: Settings, system: System, folder: Path, report: Report, loggers: Sequence[Logger] = ()
 ) -> Trained:
     """Train as the settings say; one that was interrupted in this folder goes on."""
-    with jax.enable_x64(False):
-        system, options, weights = single(system), settings.training, settings.objective
-        key = jr.fold_in(jr.key(options.seed), _DESIGN)
-        policy = designed(settings.design, system, settings.steps, key=key)
-        objective = Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit)
-        measure = Measure(settings.leakage)
-        family = (Problem(faithful(system), settings.steps, objective, measure),)
-        if options.robust:
-            family = robust(system, settings.steps, objective, measure)
-        told = {"report": report, "folder": folder, "loggers": loggers}
-        return train(family, chosen(options), policy, options, **told)
+    weights = settings.objective
+    return learn(
+        system,
+        settings.steps,
+        Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit),
+        training=settings.training,
+        design=settings.design,
+        measure=Measure(settings.leakage),
+        report=report,
+        folder=folder,
+        loggers=loggers,
+    )
 
 
 def finish(folder: Path, settings: Settings, trained: Trained) -> Run:

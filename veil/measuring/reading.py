@@ -1,6 +1,5 @@
 """From a CSV file to recordings of a system: which columns, which rows, and whether they make sense."""
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 from veil.measuring.clock import USUAL, check_clock, time_step
 from veil.measuring.log import Log, LogError
 from veil.measuring.needs import Needs, needs
-from veil.measuring.table import Table, load
+from veil.measuring.table import Table, guess, load
 from veil.systems.base import Field, System
 
 
@@ -49,9 +48,9 @@ def _known_fields(system: System, columns: Mapping[str, str]) -> None:
     names = [field.name for field in (*system.state_fields, *system.external_fields)]
     for name in columns:
         if name not in names:
-            close = difflib.get_close_matches(name, names, 1, 0.4)
-            guess = f"Did you mean '{close[0]}'? " if close else ""
-            raise LogError(f"the system has no field '{name}'. {guess}It has {', '.join(names)}.")
+            raise LogError(
+                f"the system has no field '{name}'. {guess(name, names)}It has {', '.join(names)}."
+            )
 
 
 def _selected(table: Table, where: Mapping[str, str]) -> Table:

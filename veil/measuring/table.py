@@ -30,10 +30,9 @@ class Table:
     def words(self, column: str, asked: str) -> list[str]:
         """One column as it stands; `asked` says who asked for it, for the message if there is none."""
         if column not in self.header:
-            close = difflib.get_close_matches(column, self.header, 1, 0.4)
-            guess = f"Did you mean '{close[0]}'? " if close else ""
+            meant = guess(column, self.header)
             raise LogError(
-                f"{self.path} has no column '{column}'{asked}. {guess}It has {', '.join(self.header)}."
+                f"{self.path} has no column '{column}'{asked}. {meant}It has {', '.join(self.header)}."
             )
         place = self.header.index(column)
         return [row[place] for row in self.rows]
@@ -87,3 +86,9 @@ def load(path: Path) -> Table:
                 f"{path}, line {line}: {len(row)} values for {len(header)} columns; mend that line."
             )
     return Table(path, header, [row for _, row in filled[1:]], [line for line, _ in filled[1:]])
+
+
+def guess(name: str, names: list[str]) -> str:
+    """The sentence about the column or field that was probably meant, before a space; empty if none is near."""
+    close = difflib.get_close_matches(name, names, 1, 0.4)
+    return f"Did you mean '{close[0]}'? " if close else ""

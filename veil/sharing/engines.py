@@ -67,13 +67,14 @@ class Engine(abc.ABC):
     def resume(self) -> None:
         """The ledger was replayed to its end: take up what only the owner knows."""
 
-    @abc.abstractmethod
     def snapshot(self) -> bytes:
-        """What is public about where the stream stands, to be gone on from; empty if that is nothing."""
+        """What is public about where the stream stands and is not in the ledger; empty if that is nothing."""
+        return b""
 
-    @abc.abstractmethod
     def restore(self, content: bytes, last: Entry) -> None:
         """Go on from a snapshot that was taken after this entry."""
+        del content
+        self.step, self._external = last["step"], np.asarray(last["external"], float)
 
     def keep(self, made: Made) -> None:
         """Go on from this step."""
@@ -150,9 +151,9 @@ class BelievingEngine(Engine):
 
     def restore(self, content: bytes, last: Entry) -> None:
         """Take the belief from there."""
+        super().restore(content, last)
         leaves, shape = jax.tree.flatten(self._belief)
         self._belief = jax.tree.unflatten(shape, [jnp.asarray(one) for one in unpacked(content, len(leaves))])
-        self.step, self._external = last["step"], np.asarray(last["external"], float)
 
     def keep(self, made: Made) -> None:
         """Go on from this step."""
@@ -214,14 +215,6 @@ class RememberingEngine(Engine):
         if self._file is not None:
             state = np.full_like(self._anywhere, np.nan) if made.state is None else made.state
             self._file.write(Kept(made.entry["step"], made.after, state, made.external))
-
-    def snapshot(self) -> bytes:
-        """Nothing: what there is, is private."""
-        return b""
-
-    def restore(self, content: bytes, last: Entry) -> None:
-        """Never: there is no snapshot."""
-        raise NotImplementedError
 
     def resume(self) -> None:
         """Take the memory from its file where it is that of the last step, or of the one that was pending."""
