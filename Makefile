@@ -40,7 +40,7 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python -m pytest -m study
 
 reproduce: .venv/.base ## the paper's experiment beside its printed numbers; writes reproduce/ and paper/RESULTS.md
-	@$(BIN)/veil reproduce --publish paper
+	@$(BIN)/python -m paper.reproduction --publish paper
 
 clean: ## remove everything that make made
 	rm -rf .venv .venv-bench build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache

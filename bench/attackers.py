@@ -13,16 +13,15 @@ import numpy as np
 from bench import report
 from bench.timing import Timed, race
 from veil.attacks import LeastSquares
-from veil.attacks.bayes import Bayes
 from veil.attacks.guides import Guide, Local, Twisted, Unguided
 from veil.attacks.kalman import KalmanBank
-from veil.attacks.smc import Filter
-from veil.auditing.episodes import play_batch
-from veil.auditing.measure import score
-from veil.auditing.reading import sides_batch
-from veil.auditing.rungs import ParticleRung
-from veil.auditing.worlds import faithful
+from veil.attacks.particle_filter import Bayes, ParticleFilter
+from veil.evaluation.bounds import ParticleBounder
+from veil.evaluation.episodes import play_batch
+from veil.evaluation.evaluate import bound_batch
+from veil.evaluation.scoring import score
 from veil.policies import GaussianNoise
+from veil.scenarios import nominal
 from veil.systems import Platoon
 
 NOISES = ((0.02, 0.02), (0.25, 0.43), (2.0, 3.4))
@@ -46,7 +45,7 @@ def _speed(episodes: int, steps: int, particles: int) -> dict[str, float]:
     system = Platoon()
     policy = GaussianNoise(system, jnp.asarray(NOISES[1]))
     numbers = jnp.arange(episodes, dtype=jnp.int32)
-    public = play_batch(faithful(system), policy, steps, numbers, KEY).public
+    public = play_batch(nominal(system), policy, steps, numbers, KEY).public
     attacks = {
         "Kalman bank": KalmanBank(system, policy),
         "least squares": LeastSquares(system),
@@ -119,14 +118,14 @@ def _sides(noise: tuple[float, float], guide: Guide, particles: int, episodes: i
     system = Platoon()
     policy = GaussianNoise(system, jnp.asarray(noise))
     numbers = jnp.arange(episodes, dtype=jnp.int32)
-    records = play_batch(faithful(system), policy, steps, numbers, KEY)
-    rung = ParticleRung("", Filter(system, policy, guide, particles))
+    records = play_batch(nominal(system), policy, steps, numbers, KEY)
+    rung = ParticleBounder("", ParticleFilter(system, policy, guide, particles))
     length = jnp.asarray(steps, jnp.int32)
     log_prior = np.asarray(system.prior.log_masses)
 
     def job():
         with jax.enable_x64(True):
-            sides = jax.block_until_ready(sides_batch(rung, records, numbers, length, KEY, KEY, False))
+            sides = jax.block_until_ready(bound_batch(rung, records, numbers, length, KEY, KEY, False))
         return sides, np.asarray(records.index), log_prior
 
     return job

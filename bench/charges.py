@@ -9,10 +9,10 @@ import numpy as np
 
 from bench import report
 from bench.live import Plant, made
-from veil.beliefs import ParticleTracker
-from veil.leakage.stage import Measure
+from veil.beliefs import ParticleSpec
+from veil.leakage.per_step import Measure
 from veil.policies import Budgeted, Transport
-from veil.session import public_key
+from veil.step import public_key
 
 METHODS = {
     "estimate": Measure("estimate", points=4096),
@@ -46,7 +46,7 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
 
 def _charges(name: str, particles: int, steps: int) -> dict[str, float]:
     """Means over the steps of one stream."""
-    inner, tracker = made(name), ParticleTracker(particles)
+    inner, tracker = made(name), ParticleSpec(particles)
     system = inner.system
     if isinstance(inner, Transport):
         inner = Transport(system, inner.sd, tracker)

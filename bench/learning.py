@@ -10,17 +10,17 @@ import jax
 import jax.random as jr
 
 from bench import report
-from veil.learners import Design, Pathwise, designed, train
-from veil.learners.choice import chosen
-from veil.learners.options import PRESETS, Preset
+from veil.learners import Pathwise, initial_policy, train
+from veil.learners.training import make_learner
 from veil.problem import problem
+from veil.settings import PRESETS, PolicyDesign, Preset
 from veil.systems import Platoon
 
 NATS, DISTORTION = 0.05, 1.0  # what a policy must reach on fresh episodes
 KEY = jr.key(5)
 OURS = {
     "pathwise, on transport": PRESETS["pathwise"],
-    "pathwise, plain": replace(PRESETS["pathwise"], design=Design(start="plain")),
+    "pathwise, plain": replace(PRESETS["pathwise"], design=PolicyDesign(start="plain")),
     "ddpg, repaired": PRESETS["ddpg"],
 }
 
@@ -80,8 +80,8 @@ def _reach(preset: Preset, steps: int, *, fast: bool) -> dict[str, float]:
             hits.append(time.perf_counter() - began)
 
     options = replace(preset.training, updates=4, look=2, looked=32) if fast else preset.training
-    policy = designed(preset.design, Platoon(), steps, key=KEY)
-    trained = train((problem(Platoon(), steps),), chosen(options), policy, options, report=told)
+    policy = initial_policy(preset.design, Platoon(), steps, key=KEY)
+    trained = train((problem(Platoon(), steps),), make_learner(options), policy, options, report=told)
     return {
         "seconds": hits[0] if hits else float("nan"),
         "whole": time.perf_counter() - began,
@@ -115,7 +115,7 @@ def _ratio(seconds: float, whole: float, ours: float) -> str:
 
 def _speed(particles: int, episodes: int, steps: int) -> dict[str, float]:
     """Compile one update and time a few."""
-    policy = designed(Design(start="plain", particles=particles), Platoon(), steps, key=KEY)
+    policy = initial_policy(PolicyDesign(start="plain", particles=particles), Platoon(), steps, key=KEY)
     family, learner = (problem(Platoon(), steps),), Pathwise(episodes)
     progress = learner.begin(family, policy, key=KEY)
     began = time.perf_counter()

@@ -16,9 +16,9 @@ import numpy as np
 
 from bench import report
 from veil.policies import GaussianNoise, Policy, Transport
-from veil.precision import doubled
 from veil.sharing import Sharer
 from veil.systems import Platoon, System
+from veil.types import as_float64
 
 WARM = 20  # steps that are not counted
 HERE = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ CASES = (
 def made(name: str) -> Policy:
     """A policy by name, in double precision."""
     with jax.enable_x64(True):
-        system = doubled(Platoon())
+        system = as_float64(Platoon())
         if name == "transport":
             return Transport(system, jnp.asarray([0.06, 0.1]))
         return GaussianNoise(system, jnp.asarray([0.25, 0.43]))

@@ -24,7 +24,7 @@ VALUES = {
     "veil.learners.Metrics": "What an update has to say: numbers by name.",
     "veil.rollout.Seed": "An integer that all public randomness of an episode follows from.",
     "veil.sharing.Entry": "One line of a ledger: numbers and words by name.",
-    "veil.session.Seed": "An integer that all public randomness of an episode follows from.",
+    "veil.step.Seed": "An integer that all public randomness of an episode follows from.",
 }
 
 

@@ -1,7 +1,7 @@
 """Figure 2: true speed and spacing, and what a reader of the releases takes them for."""
 
+from paper.reproduction.command import script
 from veil.cli.main import prepare
-from veil.cli.reproduce import script
 
 if __name__ == "__main__":
     prepare()

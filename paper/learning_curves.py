@@ -1,7 +1,7 @@
 """Learning curves: leakage and distortion of all trainings against the time they took."""
 
+from paper.reproduction.command import script
 from veil.cli.main import prepare
-from veil.cli.reproduce import script
 
 if __name__ == "__main__":
     prepare()

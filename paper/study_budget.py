@@ -14,24 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from veil.auditing.context import Context
-from veil.auditing.measure import score
-from veil.auditing.options import Options
-from veil.auditing.result import Leakage
-from veil.auditing.rungs import ladder
-from veil.auditing.sandwich import Sides
-from veil.auditing.statistics import stratified_mean
-from veil.auditing.store import Store
-from veil.auditing.unattacked import used
-from veil.auditing.worlds import faithful
-from veil.learners import runs
-from veil.learners.options import PRESETS, Weights
+from veil.evaluation.bounds import TwoSidedBound, bounder_candidates
+from veil.evaluation.evaluate import Context, utility_of
+from veil.evaluation.scoring import score
+from veil.io import Store
+from veil.learners import run as runs
 from veil.policies import GaussianNoise, Policy, Transport, Truth
 from veil.policies.budgeted import Exhausted
-from veil.precision import doubled, single
 from veil.rollout import Record
-from veil.sharing.budgeting import budgeted
+from veil.scenarios import nominal
+from veil.settings import PRESETS, AuditSettings, ObjectiveWeights
+from veil.sharing.budget import budgeted
+from veil.stats import Leakage, stratified_mean
 from veil.systems import Platoon
+from veil.types import as_float32, as_float64
 
 FIRST = 7_000_000  # number of the first episode; no training and no look uses these
 BLOCK = 512
@@ -115,23 +111,23 @@ class Study:
         """By name, in double precision."""
         trained = self.trained()
         with jax.enable_x64(True):
-            system = doubled(Platoon())
+            system = as_float64(Platoon())
             return {
                 "true data": Truth(system),
                 "noise": GaussianNoise(system, jnp.asarray([0.25, 0.43])),
                 "transport": Transport(system, jnp.asarray([0.06, 0.1])),
-                "pathwise": doubled(trained),
+                "pathwise": as_float64(trained),
             }
 
     def trained(self) -> Policy:
         """The policy of a run, trained if there is none."""
         folder = self.run or self.out / "budget-run"
         with jax.enable_x64(False):
-            system = single(Platoon())
+            system = as_float32(Platoon())
             if not (folder / runs.POLICY).exists():
                 preset = PRESETS["pathwise"]
                 settings = runs.Settings(
-                    "platoon", self.steps, preset.design, Weights(), preset.training, preset.leakage
+                    "platoon", self.steps, preset.design, ObjectiveWeights(), preset.training, preset.leakage
                 )
                 runs.begin(folder, settings)
                 runs.finish(folder, settings, runs.fit(settings, system, folder, lambda line: None))
@@ -145,10 +141,10 @@ class Study:
             system = inner.system
             policy = budgeted(inner, budget, exhausted, steps=self.steps)
             context = self.context(policy)
-            rung, blocks = ladder(system, policy)[0], list[tuple[Sides, Record]]()
+            rung, blocks = bounder_candidates(system, policy)[0], list[tuple[TwoSidedBound, Record]]()
             while True:
                 numbers = FIRST + np.arange(BLOCK * len(blocks), BLOCK * (len(blocks) + 1))
-                records = context.play(policy, faithful(system), numbers, "playing")
+                records = context.play(policy, nominal(system), numbers, "playing")
                 blocks.append((context.sides(rung, records, numbers, self.steps, "measuring"), records))
                 sides, records = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
                 leakage = score(sides, np.asarray(records.index), context.log_prior).leakage
@@ -157,7 +153,7 @@ class Study:
 
     def context(self, policy: Policy) -> Context:
         """Of an audit without files."""
-        options = Options(steps=self.steps, episodes=BLOCK, seed=self.seed)
+        options = AuditSettings(steps=self.steps, episodes=BLOCK, seed=self.seed)
         return Context(policy.system, policy, options, lambda stage, done, total: None, Store())
 
     def summary(
@@ -167,8 +163,8 @@ class Study:
         index, prior = np.asarray(records.index), np.exp(context.log_prior)
         rows = np.arange(min(1024, len(index)))
         truth = self.context(Truth(context.system))
-        plain = truth.play(truth.policy, faithful(context.system), FIRST + rows, "playing")
-        ours, theirs = used(context, records), used(truth, plain)
+        plain = truth.play(truth.policy, nominal(context.system), FIRST + rows, "playing")
+        ours, theirs = utility_of(context, records), utility_of(truth, plain)
         theirs_cost = np.asarray(theirs.cost)
         change = 100.0 * (np.asarray(ours.cost)[rows] - theirs_cost) / theirs_cost.mean()
         fuel = stratified_mean(change, index[rows], prior)

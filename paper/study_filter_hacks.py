@@ -17,13 +17,13 @@ import optax
 import tyro
 from jaxtyping import Array, Float
 
-from veil.auditing import Options, audit
-from veil.auditing.words import verdict_sentence
 from veil.beliefs import ParticleBelief
-from veil.kernel import Kernel
-from veil.laws import Gaussian, diagonal_gaussian
+from veil.evaluation.audit import audit
+from veil.laws import Gaussian, Kernel, diagonal_gaussian
 from veil.policies import PlainPolicy, Policy
+from veil.results.audit_text import verdict_sentence
 from veil.rollout import follow, rollout
+from veil.settings import AuditSettings
 from veil.systems import Platoon, System
 
 UNIT = (0.5, 1.0)  # m/s, m: the spread of the platoon around its equilibrium
@@ -148,7 +148,7 @@ class Study:
         policies: dict[str, Policy] = {"folding": Folding(system), "jumping": Jumping(system)}
         print("training a policy on a filter's log-posterior ...")
         policies["trained on a filter"] = train(system, updates, 16 if self.fast else 81, key=jr.key(1))
-        options = Options(
+        options = AuditSettings(
             steps=10 if self.fast else 50,
             episodes=16 if self.fast else 512,
             learned=True,

@@ -14,10 +14,11 @@ import jax.random as jr
 import numpy as np
 import tyro
 
-from veil.learners import Design, Pathwise, Training, designed, train
-from veil.learners.looks import Sample, sample
+from veil.learners import Pathwise, initial_policy, train
+from veil.learners.selection import EpisodeSample, sample
 from veil.policies import GaussianNoise, Policy, Transport
 from veil.problem import Objective, Problem, problem
+from veil.settings import PolicyDesign, TrainSettings
 from veil.systems import Gain
 
 FRESH = 9_000_000  # numbers of the episodes that are reported; no training and no look uses them
@@ -42,12 +43,12 @@ class Study:
         """Train, measure all, print, write."""
         system = Gain(reply=REPLY)
         task = problem(system, STEPS, Objective(privacy_weight=10.0, distortion_price=0.05))
-        fresh = designed(Design(), system, STEPS, key=jr.key(self.seed))
-        options = Training(updates=self.updates, look=min(50, self.updates), looked=256, seed=self.seed)
+        fresh = initial_policy(PolicyDesign(), system, STEPS, key=jr.key(self.seed))
+        options = TrainSettings(updates=self.updates, look=min(50, self.updates), looked=256, seed=self.seed)
         learner = Pathwise(48, options.updates, options.learning_rate)
         learned = train((task,), learner, fresh, options).policy
         spread = fresh.scaling.output.spread  # pyright: ignore[reportAttributeAccessIssue]
-        floor = Design().floor * spread
+        floor = PolicyDesign().floor * spread
         others: dict[str, Policy] = {"learned": learned, "transport": Transport(system, floor)}
         for share in (0.0, 0.5, 0.75, 0.9):
             others[f"displacement, {share:g} of the way"] = Transport(system, floor, share=share)
@@ -67,7 +68,7 @@ class Study:
         (self.out / "learning_wins.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
-def _row(task: Problem, name: str, one: Sample, learned: Sample) -> dict[str, float | str]:
+def _row(task: Problem, name: str, one: EpisodeSample, learned: EpisodeSample) -> dict[str, float | str]:
     """Means over episodes, and the paired difference of the objective with its standard error."""
     totals = one.totals(task)
     above = totals - learned.totals(task)

@@ -13,12 +13,12 @@ from pathlib import Path
 import jax.random as jr
 import tyro
 
-from veil.learners import Design, Pathwise, Training, designed, train
-from veil.learners.base import Family
-from veil.learners.families import EMPHASIS, robust
-from veil.learners.looks import sample
+from veil.learners import Pathwise, initial_policy, train
+from veil.learners.base import EMPHASIS, Family, robust
+from veil.learners.selection import sample
 from veil.policies import GaussianNoise, Policy, ResidualPolicy, Transport
 from veil.problem import Objective
+from veil.settings import PolicyDesign, TrainSettings
 from veil.systems import Platoon
 
 FRESH = 9_000_000  # numbers of the episodes that are reported; no training and no look uses them
@@ -59,7 +59,7 @@ class Study:
     def run(self) -> None:
         """Train, measure, print, write, draw."""
         system = Platoon()
-        fresh = designed(Design(), system, self.steps, key=jr.key(self.seed))
+        fresh = initial_policy(PolicyDesign(), system, self.steps, key=jr.key(self.seed))
         assert isinstance(fresh, ResidualPolicy)  # by its design
         spread = fresh.scaling.output.spread
         family, rows = robust(system, self.steps), []
@@ -79,7 +79,7 @@ class Study:
     def trained(self, system: Platoon, fresh: ResidualPolicy, weight: float) -> Policy:
         """On all plants together."""
         family = robust(system, self.steps, Objective(privacy_weight=weight))
-        options = Training(updates=self.updates, look=self.updates, looked=64, seed=self.seed)
+        options = TrainSettings(updates=self.updates, look=self.updates, looked=64, seed=self.seed)
         learner = Pathwise(16, options.updates, options.learning_rate, emphasis=EMPHASIS)
         return train(family, learner, fresh, options).policy
 

@@ -1,7 +1,7 @@
 """Table 2: both measures of acceleration of every column beside the printed numbers."""
 
+from paper.reproduction.command import script
 from veil.cli.main import prepare
-from veil.cli.reproduce import script
 
 if __name__ == "__main__":
     prepare()

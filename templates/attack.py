@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from veil.attacks import Attack, Evidence
-from veil.contracts import check_attack
+from veil.checks.attack import check_attack
 from veil.policies import Policy
 from veil.systems import System
 

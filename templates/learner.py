@@ -6,7 +6,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import jax.random as jr
 
-from veil.contracts import check_learner
+from veil.checks.learner import check_learner
 from veil.learners import Learner, Progress
 
 

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from veil.checks.measure import check_measure
 from veil.components import Components
-from veil.contracts import check_measure
 from veil.laws import kl
 
 

@@ -4,10 +4,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from veil.beliefs import Belief, KalmanTracker
-from veil.contracts import check_policy
-from veil.kernel import Kernel
-from veil.laws import Gaussian, diagonal_gaussian
+from veil.beliefs import Belief, KalmanSpec
+from veil.checks.policy import check_policy
+from veil.laws import Gaussian, Kernel, diagonal_gaussian
 from veil.policies import Policy
 from veil.systems import Gain, System
 
@@ -18,7 +17,7 @@ class Shrunk(Policy):
     system: System
     sd: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
     share: Float[Array, ""] = eqx.field(default=0.5, converter=jnp.asarray)
-    tracker: KalmanTracker = KalmanTracker()
+    tracker: KalmanSpec = KalmanSpec()
 
     def start(self, *, key) -> Belief:
         """The belief that the policy looks at; anybody can compute it from what is public."""

@@ -2,8 +2,9 @@
 
 import jax.numpy as jnp
 
+from veil.checks.system import check_system
 from veil.laws import Gaussian, diagonal_gaussian
-from veil.systems import Field, Prior, System, check_system, finite_prior
+from veil.systems import Field, Prior, System, finite_prior
 
 
 class Tank(System):

@@ -1,10 +1,10 @@
 """Both sides of a leakage by a Kalman bank: the truth for a gain, and quick to compile elsewhere."""
 
 from veil.attacks.kalman import KalmanBank
-from veil.auditing.rungs import Rung, _exact_sides
+from veil.evaluation.bounds import LeakageBounder, _exact_bound
 
 
-class Exact(Rung):
+class Exact(LeakageBounder):
     """The two sides are one."""
 
     bank: KalmanBank
@@ -20,7 +20,7 @@ class Exact(Rung):
     def sides(self, record, length, *, play_key, key, apart):
         del length, play_key
         found = self.bank(record.public, key=key).log_likelihood
-        return _exact_sides(found, found[record.index], record, apart)
+        return _exact_bound(found, found[record.index], record, apart)
 
 
 def exact_ladder(system, policy):

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from tests.auditing import made_audits as made
+from tests.evaluation import made_audits as made
 from veil import policies
-from veil.auditing import pictures
-from veil.auditing.options import Options
 from veil.cli import audit as command
 from veil.cli import audit_table, main
 from veil.cli.mistakes import Mistake
 from veil.cli.policies import TAKES, Choice
+from veil.results import audit_plots as pictures
+from veil.settings import AuditSettings
 from veil.systems import Gain, Platoon
 
 KINDS = made.every_kind()
@@ -22,7 +22,8 @@ KINDS = made.every_kind()
 @pytest.fixture
 def engine(monkeypatch):
     """A stand-in for the engine; it tells what it was called with."""
-    from veil.auditing import engine, store
+    from veil import io as store
+    from veil.evaluation import audit as engine
 
     calls = []
 
@@ -93,13 +94,13 @@ def test_every_option_of_the_audit_is_a_flag(tmp_path):
     flags += ["--learned", "--worlds", "--no-assisted", "--budget", "4", "--training", "128"]
     parsed = main.parse(["audit", "gain", *flags, "--out", str(tmp_path), "--explain"])
     assert isinstance(parsed, command.Audit)
-    assert parsed.extent == Options(7, 99, 3, 0.1, 60.0, True, True, False, 4.0, 128)
+    assert parsed.extent == AuditSettings(7, 99, 3, 0.1, 60.0, True, True, False, 4.0, 128)
     assert (parsed.system, parsed.folder, parsed.explain) == ("gain", tmp_path, True)
 
 
 def test_without_flags_it_is_the_truth_about_a_platoon():
     parsed = main.parse(["audit"])
-    assert isinstance(parsed, command.Audit) and parsed.extent == Options()
+    assert isinstance(parsed, command.Audit) and parsed.extent == AuditSettings()
     assert parsed.folder.as_posix() == "audit/platoon-truth"
 
 
@@ -150,7 +151,7 @@ def test_the_exit_code_tells_a_verdict_from_a_refusal(kind, code, engine, tmp_pa
     assert run("--policy", "noise", "--sd", "0.25", "0.43", "--out", tmp_path) == code
     ((system, policy, options, (folder, fingerprint)),) = calls
     assert isinstance(system, Platoon) and isinstance(policy, policies.GaussianNoise)
-    assert options == Options() and folder == tmp_path and len(fingerprint) == 64
+    assert options == AuditSettings() and folder == tmp_path and len(fingerprint) == 64
     shown = capsys.readouterr()
     assert shown.err == "playing (1024)\n"
     assert f"Verdict: {KINDS[kind].verdict.name.replace('_', ' ')}." in shown.out

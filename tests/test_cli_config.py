@@ -44,7 +44,6 @@ CASES = {
         'runs/platoon-pathwise --secret-file "a b.json" --budget 0.1 --seed 4',
     ),
     "ledger": ('run_or_file = "runs/platoon-pathwise"\nrows = 3', "runs/platoon-pathwise --rows 3"),
-    "reproduce": ('[scope]\nonly = ["pathwise"]\nfast = true', "--only pathwise --fast"),
     "systems": ('name = "gain"', "gain"),
 }
 

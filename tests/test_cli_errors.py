@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from tests.command_lines import quick, veil
-from veil.auditing import engine
+from veil import frontier
 from veil.cli import main
 from veil.cli.fields import settings
-from veil.frontier import engine as frontier
-from veil.learners import runs
-from veil.learners.diary import CHECKPOINT
-from veil.learners.provenance import SCHEMA
-from veil.learners.store import save_arrays
+from veil.evaluation import audit as engine
+from veil.io import save_arrays
+from veil.learners import run as runs
+from veil.learners.run import SCHEMA
+from veil.learners.training import CHECKPOINT
 
 SECRET = ["--secret-file", "secret.json"]
 TINY = ["gain", "--steps", 2, "--updates", 1, "--look", 1, "--looked", 6, "--episodes", 3, "--width", 2]
@@ -156,12 +156,11 @@ def out_of(command, run):
         "train": ["train", *TINY, "--out"],
         "simulate": ["simulate", run, "--episodes", 3, "--steps", 2, "--out"],
         "frontier": ["frontier", "gain", "--out"],
-        "reproduce": ["reproduce", "--fast", "--out"],
         "demo": ["demo", "--fast", "--out"],
     }[command]
 
 
-@pytest.mark.parametrize("command", ["audit", "train", "simulate", "frontier", "reproduce", "demo"])
+@pytest.mark.parametrize("command", ["audit", "train", "simulate", "frontier", "demo"])
 def test_a_place_below_a_file_is_no_place_to_write_to(command, run):
     assert "file" in told(*out_of(command, run), Path("file") / "new" / "some.npz")
 
@@ -183,7 +182,7 @@ def test_a_full_disk_ends_a_command_with_a_sentence_and_leaves_no_half_file(comm
         (store.folder if store else folder / "points").joinpath("x").write_bytes(b"x" * 100)
 
     monkeypatch.setattr(engine, "audit", stage)
-    monkeypatch.setattr(frontier, "trace", stage)
+    monkeypatch.setattr(frontier, "trace_frontier", stage)
     Path("new/points").mkdir(parents=True)
     with full_disk():
         assert "File too large" in told(*out_of(command, run), "new")

@@ -9,11 +9,14 @@ import jax.numpy as jnp
 import pytest
 
 from tests.exact_rung import exact_ladder
-from veil.auditing import two_sides
+from veil import frontier as engine
+from veil import frontier as families
+from veil import settings as options
 from veil.cli import frontier as command
 from veil.cli import main
-from veil.frontier import engine, families, options
-from veil.learners import Learner, Progress, looks
+from veil.evaluation import evaluate as two_sides
+from veil.learners import Learner, Progress
+from veil.learners import selection as looks
 
 SMALL = ("gain", "--steps", "4", "--episodes", "6", "--updates", "2", "--weights", "2", "40")
 KINDS = ("--kinds", "noise", "displacement", "transport")
@@ -47,8 +50,8 @@ class Nudge(Learner):
 def patched():
     """Fewer strengths, exact filters, and a learner that learns nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two_sides, "ladder", exact_ladder)
-        patch.setattr(looks, "ladder", exact_ladder)
+        patch.setattr(two_sides, "bounder_candidates", exact_ladder)
+        patch.setattr(looks, "bounder_candidates", exact_ladder)
         patch.setattr(families, "Pathwise", Nudge)
         patch.setattr(options, "STRENGTHS", {"noise": (1.0, 8.0), "displacement": (0.5, 1.0)})
         patch.setattr(main, "prepare", lambda: None)
@@ -191,7 +194,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(patched, monkeypatch, tmp_pat
     def stop(*some, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "trace", stop)
+    monkeypatch.setattr(engine, "trace_frontier", stop)
     assert run(*SMALL, "--out", tmp_path) == 130
     assert "the same command goes on" in capsys.readouterr().err
 
@@ -229,7 +232,7 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(patched, tmp_path, capsys):
 
 def test_without_flags_it_is_a_platoon_in_its_own_folder():
     parsed = main.parse(["frontier"])
-    assert isinstance(parsed, command.Frontier) and parsed.extent == options.Extent()
+    assert isinstance(parsed, command.Frontier) and parsed.extent == options.FrontierSettings()
     assert parsed.folder.as_posix() == "frontier/platoon"
 
 

@@ -12,7 +12,8 @@ from tests.sharing.streams import NOISE, SECRET, Plant, noise_policy, private_po
 from veil.cli import ledger as command
 from veil.cli import main
 from veil.cli.policies import Choice
-from veil.sharing import Sharer, recharge
+from veil.sharing import Sharer
+from veil.sharing import recompute_charges as recharge
 from veil.systems import Gain
 
 BUDGET = 0.2
@@ -145,18 +146,18 @@ def test_a_run_brings_its_own_policy(stream, ledger, tmp_path, monkeypatch):
     code, _, complaint = ledger(run_folder, "--recompute", "--policy", "blind")
     assert code == 2 and "its own policy" in complaint
     monkeypatch.setattr(Choice, "build", build)
-    monkeypatch.setattr(recharge, "recharge", lambda policy, account, report: [])
+    monkeypatch.setattr(recharge, "recompute_charges", lambda policy, account, report: [])
     assert ledger(run_folder, "--recompute")[0] == 0
     assert ledger(run_folder / "share" / "ledger.jsonl", "--recompute")[0] == 0
     assert asked == [(str(run_folder), Gain, "gain")] * 2
 
 
 def test_a_step_that_was_charged_too_little_is_named_and_ends_with_1(stream, ledger, monkeypatch):
-    rows = [recharge.Recharge(step, 0.01, 0.009, 0.0, "quadrature") for step in range(1, 31)]
-    rows[11] = recharge.Recharge(12, 0.01, 0.013, 0.001, "quadrature")
-    rows[20] = recharge.Recharge(21, 0.01, 0.0125, 0.0, "quadrature")
-    rows[3] = recharge.Recharge(4, 0.01, 0.01, 0.0, "live")
-    monkeypatch.setattr(recharge, "recharge", lambda policy, account, report: rows)
+    rows = [recharge.RecomputedCharges(step, 0.01, 0.009, 0.0, "quadrature") for step in range(1, 31)]
+    rows[11] = recharge.RecomputedCharges(12, 0.01, 0.013, 0.001, "quadrature")
+    rows[20] = recharge.RecomputedCharges(21, 0.01, 0.0125, 0.0, "quadrature")
+    rows[3] = recharge.RecomputedCharges(4, 0.01, 0.01, 0.0, "live")
+    monkeypatch.setattr(recharge, "recompute_charges", lambda policy, account, report: rows)
     code, shown, _ = ledger(stream, "--recompute", "--policy", "noise", "--sd", NOISE)
     assert code == 1 and "Step 21 was charged 0.01 nats, too little: it told 0.0125, 0.0025 above" in shown
     assert "without a stronger method than their charge: 1;" in shown

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.measuring import simulated as made
+from tests.recordings import simulated as made
 from veil.cli import main
 from veil.cli.measure import Measure, pairs
 from veil.cli.mistakes import Mistake

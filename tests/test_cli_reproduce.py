@@ -1,4 +1,4 @@
-"""`veil reproduce` from the command line to its page: two releases, Kalman filters, a learner at rest."""
+"""`python -m paper.reproduction` to its page: two releases, Kalman filters, a learner at rest."""
 
 import contextlib
 import io
@@ -9,33 +9,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from paper.reproduction import command, engine, stages
+from paper.reproduction.columns import TRUE
+from paper.reproduction.options import Extent
+from paper.reproduction.summary import summaries
 from tests.exact_rung import exact_ladder
-from veil.auditing import two_sides
-from veil.auditing.result import Leakage
-from veil.auditing.rungs import ladder
-from veil.auditing.statistics import Mean
-from veil.beliefs.prior import PriorBelief
+from veil.beliefs.base import PriorBelief
 from veil.cli import main
-from veil.cli import reproduce as command
-from veil.learners import load_arrays, runs
-from veil.learners.diary import METRICS
-from veil.learners.looks import Look
-from veil.learners.loop import Trained
+from veil.evaluation import evaluate as two_sides
+from veil.evaluation.bounds import bounder_candidates
+from veil.io import load_arrays
+from veil.learners import run as runs
+from veil.learners.selection import Evaluation
+from veil.learners.training import METRICS, Trained
 from veil.policies import GaussianNoise, LearnedPolicy, Truth
 from veil.policies.plain import NoiseKernel
-from veil.precision import single
-from veil.reproduce import engine, stages
-from veil.reproduce.columns import TRUE
-from veil.reproduce.options import Extent
-from veil.reproduce.summary import summaries
+from veil.stats import Leakage, Mean
 from veil.systems import System
+from veil.types import as_float32
 
 SMALL = Extent(2, 2, 8, 2, 2, particles=16, share=0.01)
-LOOK = Look(Leakage(Mean(0.0, 0.1), Mean(0.1, 0.1), 1.386), Mean(2.0, 0.1), Mean(0.3, 0.1), 4.0, 0.05, 9.0)
+LOOK = Evaluation(
+    Leakage(Mean(0.0, 0.1), Mean(0.1, 0.1), 1.386), Mean(2.0, 0.1), Mean(0.3, 0.1), 4.0, 0.05, 9.0
+)
 
 
 def ladders(system, policy):
-    return ladder(system, policy) if isinstance(policy, Truth) else exact_ladder(system, policy)
+    return bounder_candidates(system, policy) if isinstance(policy, Truth) else exact_ladder(system, policy)
 
 
 class Noisy(LearnedPolicy):
@@ -77,7 +77,7 @@ def at_rest(calls):
         ]
         (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
         report(lines[-1])
-        return Trained(untrained(single(system)), LOOK, 3, 0, "all updates made")
+        return Trained(untrained(as_float32(system)), LOOK, 3, 0, "all updates made")
 
     return fit
 
@@ -87,7 +87,7 @@ def veil(*arguments):
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), jax.enable_x64(True):
         try:
-            main.main(["reproduce", *map(str, arguments)])
+            command.main([*map(str, arguments)])
         except SystemExit as end:
             code = end.code
     return code, out.getvalue(), err.getvalue()
@@ -99,7 +99,7 @@ def quick():
     calls = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "prepare", lambda: None)
-        patch.setattr(two_sides, "ladder", ladders)
+        patch.setattr(two_sides, "bounder_candidates", ladders)
         patch.setattr(runs, "fit", at_rest(calls))
         patch.setattr(runs, "load_policy", loaded)
         patch.setattr(command, "FAST", SMALL)
@@ -199,7 +199,7 @@ def test_stopping_says_that_the_same_command_goes_on(told, monkeypatch):
     def stop(work):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("veil.reproduce.parts.everything", stop)
+    monkeypatch.setattr("paper.reproduction.parts.everything", stop)
     code, _, err = veil("--fast", "--out", told[0] / "out")
     assert code == 130 and "the same command goes on" in err
 

@@ -4,12 +4,13 @@ import jax
 import numpy as np
 import pytest
 
-from tests.auditing import made_audits as made
 from tests.command_lines import quick, veil
-from veil.auditing import engine, pictures
-from veil.auditing.episodes import SIMULATED, replay_batch
-from veil.auditing.transcripts import NAMES
-from veil.learners import runs
+from tests.evaluation import made_audits as made
+from veil.evaluation import audit as engine
+from veil.evaluation.episodes import SIMULATED, replay_batch
+from veil.evaluation.transcript_file import NAMES
+from veil.learners import run as runs
+from veil.results import audit_plots as pictures
 from veil.systems import Gain
 
 EPISODES, STEPS, SD = 30, 12, 0.3

@@ -16,14 +16,16 @@ import pytest
 
 from tests.command_lines import quick, veil
 from veil import policies
+from veil import settings as options
 from veil.cli import main, train, train_report
 from veil.cli.mistakes import Mistake
 from veil.cli.policies import Choice
 from veil.cli.trained import command
-from veil.leakage import stage
-from veil.learners import Design, StoreError, Training, options, runs
-from veil.learners.options import PRESETS, Weights
+from veil.io import StoreError
+from veil.leakage import per_step as stage
+from veil.learners import run as runs
 from veil.problem import Objective
+from veil.settings import PRESETS, ObjectiveWeights, PolicyDesign, TrainSettings
 from veil.systems import Gain
 
 TINY = ["gain", "--steps", "3", "--updates", "4", "--look", "2", "--looked", "6", "--episodes", "3"]
@@ -94,8 +96,10 @@ def test_training_fills_a_folder_and_says_what_to_do_next(told):
 def test_the_folder_says_how_it_was_trained_and_what_came_out(told):
     content = json.loads((told[0] / "run.json").read_text())
     assert content["system"] == "gain" and content["steps"] == 3 and content["leakage"] == "estimate"
-    assert content["design"] == asdict(Design(width=4)) and content["objective"] == asdict(Weights())
-    assert content["training"] == asdict(Training(updates=4, episodes=3, look=2, looked=6))
+    assert content["design"] == asdict(PolicyDesign(width=4)) and content["objective"] == asdict(
+        ObjectiveWeights()
+    )
+    assert content["training"] == asdict(TrainSettings(updates=4, episodes=3, look=2, looked=6))
     last = [line for line in runs.history(told[0]) if line["update"] == content["result"]["best"]]
     for line in last:  # the kept policy is looked at once more in the end: the very same numbers
         assert content["result"]["upper"] == line["upper"] and content["result"]["cost"] == line["fresh_cost"]
@@ -148,16 +152,16 @@ def test_the_manifest_of_particles_says_how_many_and_when_they_are_resampled(tmp
 
 def test_a_loaded_policy_is_the_trained_one(told):
     """Looked at once more it gives the numbers of the file."""
-    from veil.auditing.worlds import faithful
-    from veil.learners import examine
-    from veil.precision import single
+    from veil.learners import evaluate_family
     from veil.problem import Problem
+    from veil.scenarios import nominal
+    from veil.types import as_float32
 
     with jax.enable_x64(True):
         policy = runs.load_policy(told[0], Gain())
     assert isinstance(policy, policies.ResidualPolicy) and policy.network.layers[0].weight.dtype == "float64"
     with jax.enable_x64(False):
-        look = examine((Problem(faithful(single(Gain())), 3, Objective()),), policy, 6, 0)
+        look = evaluate_family((Problem(nominal(as_float32(Gain())), 3, Objective()),), policy, 6, 0)
     result = runs.read(told[0]).result
     assert result is not None
     assert (look.leakage.upper.value, look.cost.value) == pytest.approx(
@@ -301,7 +305,7 @@ def test_every_field_is_a_flag_with_its_default(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     code, out, _ = veil("train", "--help")
     assert code == 0
-    for field in (*fields(Design), *fields(Training), *fields(Weights)):
+    for field in (*fields(PolicyDesign), *fields(TrainSettings), *fields(ObjectiveWeights)):
         name = field.metadata.get("flag", field.name)
         flag, value = f"  --{name.replace('_', '-')} ", field.default
         default = "" if value is False else f"(default: {value if isinstance(value, str) else f'{value:g}'})"
@@ -310,9 +314,9 @@ def test_every_field_is_a_flag_with_its_default(monkeypatch):
 
 
 def test_the_flags_are_those_of_the_library():
-    assert get_args(options.Leakage) == get_args(stage.Method)
-    given, usual = Weights(), Objective()
-    for field in fields(Weights):
+    assert get_args(options.LeakageMethodName) == get_args(stage.Method)
+    given, usual = ObjectiveWeights(), Objective()
+    for field in fields(ObjectiveWeights):
         assert getattr(given, field.name) == pytest.approx(float(getattr(usual, field.name)))
     parsed = main.parse(["train"])
     assert isinstance(parsed, train.Train) and parsed.folder.as_posix() == "runs/platoon-pathwise"
@@ -321,14 +325,21 @@ def test_the_flags_are_those_of_the_library():
 def test_the_command_that_is_told_trains_the_same():
     usual = train.Train().settings
     other = runs.Settings(
-        *("gain", 7, Design("plain", "mgf", 2, 9, "bootstrap", 0.1, 8), Weights(5.0, 0.3, 2.0)),
-        *(Training(7, 8, 1e-3, 2, 9, 0, True, 5), "kl_chernoff"),
+        *(
+            "gain",
+            7,
+            PolicyDesign("plain", "mgf", 2, 9, "bootstrap", 0.1, 8),
+            ObjectiveWeights(5.0, 0.3, 2.0),
+        ),
+        *(TrainSettings(7, 8, 1e-3, 2, 9, 0, True, 5), "kl_chernoff"),
     )
     paper = PRESETS["ddpg_printed"]
     long = replace(paper.training, updates=200)
-    printed = runs.Settings("platoon", 50, paper.design, Weights(), long, paper.leakage)
+    printed = runs.Settings("platoon", 50, paper.design, ObjectiveWeights(), long, paper.leakage)
     preset = PRESETS["a2c"]
-    grid = runs.Settings("gain", 50, replace(preset.design, points=7), Weights(), preset.training, "estimate")
+    grid = runs.Settings(
+        "gain", 50, replace(preset.design, points=7), ObjectiveWeights(), preset.training, "estimate"
+    )
     moved = runs.Ready("platoon", policies.Named("transport", (0.06, 0.1), particles=16, share=0.5))
     held = runs.Ready("gain", policies.Named("subsampled", every=5))
     for settings in (usual, other, printed, grid, moved, held):

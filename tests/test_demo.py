@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 
 from tests.command_lines import quick, veil
-from tests.reporting.made_folders import LOOK, Noisy, certified, leaking
-from veil.auditing import engine
-from veil.auditing import words as audit_words
+from tests.report.made_folders import LOOK, Noisy, certified, leaking
 from veil.cli import report
 from veil.cli.live_view import row, table, view
 from veil.cli.vehicle import Vehicle
-from veil.learners import load_arrays, runs
-from veil.learners.diary import METRICS
-from veil.learners.loop import Trained
+from veil.evaluation import audit as engine
+from veil.io import load_arrays
+from veil.learners import run as runs
 from veil.learners.run import Ready
+from veil.learners.training import METRICS, Trained
 from veil.policies import Truth
-from veil.precision import single
-from veil.sharing.account import read_account
-from veil.sharing.receipt import Receipt, Release
+from veil.results import audit_text as audit_words
+from veil.sharing.account import Receipt, Release, read_account
 from veil.systems import Gain, Platoon
+from veil.types import as_float32
 
 LOADED = runs.load_policy
 
@@ -38,7 +37,7 @@ def fit(settings, system, folder, report, loggers):
         lines = [{"update": 0.0, "seconds": 1.0} | LOOK.metrics()]
         (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
         report(lines[0])
-        return Trained(untrained(single(system)), LOOK, 2, 0, "all updates made")
+        return Trained(untrained(as_float32(system)), LOOK, 2, 0, "all updates made")
 
 
 def loaded(folder, system):

@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veil.auditing.result import Leakage
-from veil.auditing.statistics import Mean
-from veil.frontier import Extent, Frontier, Goal, Point, chart, curve, files, words, zero_leakage_floor
-from veil.frontier.options import WORDS
-from veil.frontier.store import Shelf, point_from, row
+from veil.frontier import PointStore, zero_leakage_floor
 from veil.policies import Transport
-from veil.precision import doubled
+from veil.results import frontier as curve
+from veil.results import frontier_file as files
+from veil.results import frontier_plots as chart
+from veil.results import frontier_text as words
+from veil.results.frontier import Frontier, Point
+from veil.results.frontier_file import point_from, row
+from veil.settings import FAMILY_WORDS, FrontierGoal, FrontierSettings
+from veil.stats import Leakage, Mean
 from veil.systems import Gain
+from veil.types import as_float64
 
 ENTROPY = math.log(4)
 
@@ -27,7 +31,7 @@ def made(kind, value, distortion, upper, *, lower=None, error=0.002, verdict="ce
     leakage = Leakage(Mean(low, error), Mean(upper, error), ENTROPY)
     reasons = () if verdict == "certifiable" else ("the two sides are 0.200 nats apart (limit 0.050)",)
     use = Mean(float(distortion), 0.001), Mean(2.0, 0.1), Mean(0.3 * distortion, 0.05)
-    return Point(Goal(kind, float(value)), leakage, verdict, reasons, *use, 128, 512, 3.5)
+    return Point(FrontierGoal(kind, float(value)), leakage, verdict, reasons, *use, 128, 512, 3.5)
 
 
 def frontier(*points, floor=0.1):
@@ -68,7 +72,7 @@ def test_leakages_that_are_not_positive_count_as_the_smallest_one():
 def test_points_that_cannot_be_believed_are_in_no_curve():
     doubtful = made("noise", 5, 2.0, 0.001, verdict="not_enough_particles")
     assert curve.needed([*NOISE, doubtful], 0.05) == curve.needed(NOISE, 0.05)
-    said = words.summary(frontier(*NOISE, doubtful, replace(doubtful, goal=Goal("quantised", 2.0))))
+    said = words.summary(frontier(*NOISE, doubtful, replace(doubtful, goal=FrontierGoal("quantised", 2.0))))
     assert "Gaussian noise 16" in said and "quantised not known" in said
     assert "no bound is to be believed: Gaussian noise 5; quantised 2." in said
 
@@ -106,11 +110,11 @@ def test_words_say_not_reached_and_compare_with_nothing_then():
 
 
 def test_a_point_survives_its_file_and_other_points_are_not_read(tmp_path):
-    shelf, point = Shelf(tmp_path), made("transport", 80, 0.1, 0.01, verdict="filter_inconsistent")
+    shelf, point = PointStore(tmp_path), made("transport", 80, 0.1, 0.01, verdict="filter_inconsistent")
     shelf.keep(point, "mark")
     assert shelf.point(point.goal, "mark") == point
     assert shelf.point(point.goal, "another mark") is None
-    assert shelf.point(Goal("transport", 5.0), "mark") is None
+    assert shelf.point(FrontierGoal("transport", 5.0), "mark") is None
     lost = replace(point, change=Mean(math.nan, math.inf))
     shelf.keep(lost, "mark")
     again = shelf.point(point.goal, "mark")
@@ -142,13 +146,17 @@ def test_files_and_picture_hold_every_point(tmp_path):
     (hollow,) = [one for one in left.lines if one.get_markerfacecolor() == "white"]
     assert np.all(np.asarray(hollow.get_xdata()) == 0.5)
     named = {text.get_text() for text in drawn.legends[0].get_texts()}
-    assert named >= {*WORDS.values(), "least distortion at zero leakage (transport)", "not to be believed"}
+    assert named >= {
+        *FAMILY_WORDS.values(),
+        "least distortion at zero leakage (transport)",
+        "not to be believed",
+    }
     (quiet,) = [one for one in left.lines if one.get_marker() == "D"]
     assert np.all(np.asarray(quiet.get_ydata()) == curve.SMALLEST)
 
 
 def test_goals_lead_from_neighbour_to_neighbour():
-    goals = Extent(weights=(5.0, 80.0, 20.0), kinds=("plain", "transport")).goals
+    goals = FrontierSettings(weights=(5.0, 80.0, 20.0), kinds=("plain", "transport")).goals
     assert [(goal.kind, goal.value, goal.before) for goal in goals] == [
         ("transport", 80.0, ()),
         ("transport", 20.0, (80.0,)),
@@ -160,7 +168,7 @@ def test_goals_lead_from_neighbour_to_neighbour():
     for goal, previous in zip(goals[1:3], goals[:2], strict=True):
         assert goal.previous == previous
     assert goals[0].previous is None
-    assert len({goal.name for goal in Extent().goals}) == len(Extent().goals) == 31
+    assert len({goal.name for goal in FrontierSettings().goals}) == len(FrontierSettings().goals) == 31
 
 
 def scalar_floor(system, sd, steps, episodes, seed):
@@ -188,7 +196,7 @@ def scalar_floor(system, sd, steps, episodes, seed):
 
 
 def test_the_floor_is_that_of_gaussians_on_a_line(float64):
-    system, steps = doubled(Gain()), 5
+    system, steps = as_float64(Gain()), 5
     found = zero_leakage_floor(Transport(system, np.asarray([0.05])), steps, 6144, key=jr.key(1))
     truth, error = scalar_floor(system, 0.05, steps, 30_000, 2)
     assert found.error < 0.015 * found.value

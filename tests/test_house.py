@@ -10,34 +10,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "veil"
 LAYERS = (
-    *("types", "precision", "linalg", "laws", "kernel", "systems", "components", "resampling", "beliefs"),
-    *(
-        "distortion",
-        "leakage",
-        "policies",
-        "session",
-        "releases",
-        "rollout",
-        "attacks",
-        "auditing",
-        "measuring",
-        "problem",
-    ),
-    *(
-        "learners",
-        "contracts",
-        "registration",
-        "environment",
-        "sharing",
-        "frontier",
-        "reproduce",
-        "reporting",
-        "cli",
-    ),
-    "__main__",
+    *("types", "linalg", "stats", "io", "settings", "plots", "laws", "components", "systems", "resampling"),
+    *("beliefs", "distortion", "leakage", "policies", "step", "releases", "rollout", "scenarios", "attacks"),
+    *("results", "evaluation", "problem", "learners", "checks", "environment", "recordings", "sharing"),
+    *("frontier", "report", "cli", "__main__"),
 )
 FILES = sorted(PACKAGE.rglob("*.py"))
-LONGEST_FILE, LONGEST_BODY, FEWEST_TESTS = 250, 40, 180
+FEWEST_TESTS = 790
 # Written in pieces, so that this file does not contain what it looks for.
 FORBIDDEN = [
     *("/" + "home/", "/" + "root/", "/" + "work/", "/" + "tmp/"),
@@ -62,16 +41,6 @@ def imported(tree):
             yield node.module
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-
-
-def functions(tree):
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-
-
-def body_lines(function):
-    """Lines of a body, its docstring apart."""
-    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
-    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
 def tracked():
@@ -114,14 +83,6 @@ def test_inside_a_layer_no_two_modules_import_each_other(folder):
         free = [module for module, wanted in graph.items() if not wanted & graph.keys()]
         assert free, f"a circle among {sorted(graph)}"
         graph = {module: wanted for module, wanted in graph.items() if module not in free}
-
-
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_files_and_functions_stay_within_their_budgets(path):
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LONGEST_FILE
-    for function in functions(ast.parse(text)):
-        assert body_lines(function) <= LONGEST_BODY, f"{name(path)}: {function.name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)

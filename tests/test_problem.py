@@ -10,15 +10,14 @@ from scipy import special
 
 from tests.beliefs.belief_truths import gain_bank, posterior
 from tests.learners.learner_truths import by_rounds, information
-from veil.auditing.worlds import World, faithful
-from veil.beliefs import KalmanBelief, KalmanTracker, ParticleBelief
-from veil.kernel import Kernel
-from veil.laws import Finite
+from veil.beliefs import KalmanBelief, KalmanSpec, ParticleBelief
+from veil.laws import Finite, Kernel
 from veil.leakage import kl_chernoff, regime_adaptive
-from veil.leakage.stage import Measure
+from veil.leakage.per_step import Measure
 from veil.policies import GaussianNoise, Transport
 from veil.policies.plain import NoiseKernel
 from veil.problem import Objective, Outcome, Problem, problem
+from veil.scenarios import Scenario, nominal
 from veil.systems import Gain, WithNoise, WithPrior, finite_prior
 
 GAINS, MASSES = np.asarray([0.3, 0.6, 0.9]), np.asarray([0.5, 0.3, 0.2])
@@ -66,7 +65,7 @@ def filters(mean, variance, gains, noise, lines, sd, shared, external):
 def test_stage_leakages_add_up_to_the_leakage_of_the_run(float64):
     """The chain rule, and each stage by itself, against Kalman filters and quadrature in numpy."""
     system = Gain(prior=finite_prior(GAINS, MASSES))
-    made, count = Problem(faithful(system), STEPS, judge=KalmanTracker()), COUNT
+    made, count = Problem(nominal(system), STEPS, judge=KalmanSpec()), COUNT
     policy = GaussianNoise(system, (0.2,))
     outcome, (_, external, shared, _), _ = watched(made, policy, numbered(count), jr.key(0))
     external, shared, index = np.asarray(external), np.asarray(shared), np.arange(count) % 3
@@ -92,8 +91,8 @@ def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
     """Another noise, other secrets, fewer of them: transport leaks there, its own belief is blind."""
     model = Gain()
     plant = WithPrior(WithNoise(model, 3.0), finite_prior([0.4, 0.8], [0.6, 0.4]))
-    world = World("elsewhere", plant, jnp.asarray([[0.9], [0.6]]))  # nobody is taken for the nearest
-    made, count = Problem(world, 6, judge=KalmanTracker()), 2 * 250
+    world = Scenario("elsewhere", plant, jnp.asarray([[0.9], [0.6]]))  # nobody is taken for the nearest
+    made, count = Problem(world, 6, judge=KalmanSpec()), 2 * 250
     outcome, (_, external, shared, _), features = watched(
         made, Transport(model, (0.2,)), numbered(count), jr.key(1)
     )
@@ -115,7 +114,7 @@ def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
 def test_an_episode_charges_what_happened_in_it(float64):
     """Without noise in the world x' = θ x + w and w' = −0.2 y, so all follows by hand from x_1 and y."""
     system = Gain(prior=finite_prior(GAINS, MASSES), sd=0.0, reaction_sd=0.0)
-    made, policy = Problem(faithful(system), STEPS, judge=KalmanTracker()), GaussianNoise(system, (0.7,))
+    made, policy = Problem(nominal(system), STEPS, judge=KalmanSpec()), GaussianNoise(system, (0.7,))
     numbers = numbered(COUNT)  # the same program as above
     charged, (states, external, shared, after), _ = watched(made, policy, numbers, jr.key(2))
     played = eqx.filter_jit(lambda: made.episodes(policy, numbers, key=jr.key(2)))()

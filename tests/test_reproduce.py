@@ -10,24 +10,22 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from veil.auditing.context import Context
-from veil.auditing.options import Options
-from veil.auditing.result import Leakage
-from veil.auditing.statistics import Mean
-from veil.auditing.store import Store
+from paper.reproduction import adapt, claims, columns, figures, printed, stages, summary, tables
+from paper.reproduction.background_worker import aside, measure
+from paper.reproduction.charges import charge, chargeable
+from paper.reproduction.columns import TRUE
+from paper.reproduction.engine import Work
+from paper.reproduction.options import Extent
+from paper.reproduction.reader import Reader
 from veil.beliefs import Scheme
-from veil.beliefs.trackers import ParticleTracker
+from veil.beliefs.particles import ParticleSpec
 from veil.cli.main import prepare
-from veil.learners.options import PRESETS
+from veil.evaluation.evaluate import Context
+from veil.io import Store
 from veil.policies import Counterfactual, GaussianNoise, Transport, Truth
-from veil.reproduce import adapt, claims, columns, figures, printed, stages, summary, tables
-from veil.reproduce.aside import aside, measure
-from veil.reproduce.charges import charge, chargeable
-from veil.reproduce.columns import TRUE
-from veil.reproduce.engine import Work
-from veil.reproduce.options import Extent
-from veil.reproduce.reader import Reader
 from veil.rollout import Record, Transcript
+from veil.settings import PRESETS, AuditSettings
+from veil.stats import Leakage, Mean
 from veil.systems import Platoon, finite_prior
 from veil.systems.platoon import DRIVERS
 
@@ -82,7 +80,7 @@ def test_driving_is_summed_up_as_by_hand(float64, monkeypatch):
         return records
 
     policy = Truth(Platoon())
-    context = Context(policy.system, policy, Options(), lambda *told: None, Store())
+    context = Context(policy.system, policy, AuditSettings(), lambda *told: None, Store())
     monkeypatch.setattr(context, "play", play)
     found = stages.driven(context, 2)
     assert asked == [(policy, 2)]
@@ -124,9 +122,9 @@ def test_what_a_reader_knew_is_counted_as_by_hand():
 
 def test_a_policy_is_moved_to_another_setting_and_stays_itself():
     system = Platoon()
-    policy = Transport(system, jnp.array([0.1, 0.2]), ParticleTracker(7, Scheme()))
+    policy = Transport(system, jnp.array([0.1, 0.2]), ParticleSpec(7, Scheme()))
     larger = adapt.with_particles(policy, 1296)
-    assert eqx.tree_equal(larger.tracker, ParticleTracker(1296, Scheme()))
+    assert eqx.tree_equal(larger.tracker, ParticleSpec(1296, Scheme()))
     assert eqx.tree_equal(larger.sd, policy.sd) and eqx.tree_equal(larger.system, system)
     assert (
         adapt.with_particles(Transport(system, jnp.ones(2)), 9).tracker
@@ -233,7 +231,7 @@ def test_the_papers_bound_along_a_run_is_that_of_a_kalman_step_by_hand(float64):
 
 def test_a_step_is_charged_no_more_than_there_is_to_know(float64):
     system = Platoon(prior=finite_prior(DRIVERS, (0.997, 0.001, 0.001, 0.001)))
-    policy = Transport(system, jnp.array([0.2, 0.4]), ParticleTracker(32, Scheme()), share=jnp.asarray(0.0))
+    policy = Transport(system, jnp.array([0.2, 0.4]), ParticleSpec(32, Scheme()), share=jnp.asarray(0.0))
     transcript = Transcript(
         system.initial_external()[None],
         jnp.array([[15.0, 20.0]]),

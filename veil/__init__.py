@@ -9,13 +9,17 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veil.auditing import audit
     from veil.beliefs import KalmanBelief, ObservedBelief, ParticleBelief
-    from veil.contracts import check_attack, check_learner, check_measure, check_policy
+    from veil.checks.attack import check_attack
+    from veil.checks.learner import check_learner
+    from veil.checks.measure import check_measure
+    from veil.checks.policy import check_policy
+    from veil.checks.system import check_system
     from veil.distortion import expected_distance
+    from veil.evaluation.audit import audit
     from veil.laws import Gaussian
     from veil.leakage import mutual_information
-    from veil.learners.learning import learn
+    from veil.learners.training import learn
     from veil.policies import (
         Blind,
         Counterfactual,
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
         Platoon,
         Prior,
         System,
-        check_system,
         finite_prior,
         quasi_random_prior,
     )
@@ -79,13 +82,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "veil.auditing": ("audit",),
     "veil.beliefs": ("KalmanBelief", "ObservedBelief", "ParticleBelief"),
-    "veil.contracts": ("check_attack", "check_learner", "check_measure", "check_policy"),
+    "veil.checks": ("check_attack", "check_learner", "check_measure", "check_policy", "check_system"),
     "veil.distortion": ("expected_distance",),
+    "veil.evaluation.audit": ("audit",),
     "veil.laws": ("Gaussian",),
     "veil.leakage": ("mutual_information",),
-    "veil.learners.learning": ("learn",),
+    "veil.learners": ("learn",),
     "veil.policies": (
         *("Blind", "Counterfactual", "GaussianNoise", "Policy", "Quantised"),
         *("Subsampled", "Transport", "Truth"),
@@ -93,30 +96,24 @@ _HOMES = {
     "veil.sharing": ("Accountant", "BudgetError", "Sharer", "budgeted"),
     "veil.systems": (
         *("ColouredPlatoon", "Field", "Gain", "Platoon", "Prior", "System"),
-        *("check_system", "finite_prior", "quasi_random_prior"),
+        *("finite_prior", "quasi_random_prior"),
     ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
-    "attacks",
-    "auditing",
-    "beliefs",
-    "components",
-    "contracts",
-    "distortion",
-    "frontier",
-    "kernel",
-    "laws",
-    "leakage",
-    "learners",
-    "measuring",
-    "policies",
-    "problem",
-    "reporting",
-    "rollout",
-    "session",
-    "sharing",
-    "systems",
+    *(
+        "attacks",
+        "beliefs",
+        "checks",
+        "components",
+        "distortion",
+        "evaluation",
+        "frontier",
+        "laws",
+        "leakage",
+    ),
+    *("learners", "policies", "problem", "recordings", "report", "results", "rollout", "scenarios"),
+    *("settings", "sharing", "step", "systems"),
 )
 
 
@@ -143,6 +140,6 @@ def __dir__() -> list[str]:
 
 
 if "gymnasium" in sys.modules:
-    from veil.registration import register
+    from veil.environment import register
 
     register()

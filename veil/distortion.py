@@ -27,8 +27,11 @@ Numbers = ArrayLike | Sequence
 # Nodes v = h/2, 3h/2, ... of the fixed rule. Its tail beyond v = 8 weighs 2e-7 at most; further out, the
 # determinants of a covariance of rank one would drown in single precision.
 _STEP = 0.2
+
 _NODES = 40
+
 _FAR = 20.0  # exp(−2·20) is below double precision
+
 _FINEST = 2**16
 
 

@@ -14,23 +14,88 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from veil import systems
-from veil.auditing.worlds import faithful
-from veil.beliefs.base import Belief
-from veil.beliefs.trackers import KalmanTracker
-from veil.leakage.stage import Measure, Method
-from veil.learners.units import usual
-from veil.policies.scaling import Limits
-from veil.policies.steered import Steered
-from veil.precision import single
-from veil.problem import Objective, Outcome, Play, Problem
-from veil.registration import SYSTEMS, register
-from veil.systems import System
-from veil.types import External, Key, Vector
+from veil.beliefs.base import Belief, FilterSpec
+from veil.beliefs.kalman import KalmanSpec
+from veil.laws import Gaussian, Kernel
+from veil.leakage.per_step import Measure, Method
+from veil.learners.design import typical_scaling
+from veil.policies.base import Policy, Time
+from veil.policies.geometry import nearest
+from veil.policies.scaling import Limits, Scaling
+from veil.problem import EpisodeState, Objective, Outcome, Problem
+from veil.scenarios import nominal
+from veil.systems.base import System
+from veil.types import External, Features, Key, Secret, State, Vector, as_float32
+
+SYSTEMS = ("Platoon", "Gain")
+
+
+def register() -> None:
+    """Make veil/Platoon-v0 and the like known. Importing `veil` after `gymnasium` does this by itself."""
+    import gymnasium
+
+    for name in SYSTEMS:
+        known = f"veil/{name}-v0"
+        if known not in gymnasium.registry:
+            gymnasium.register(known, entry_point="veil.environment:Sharing", kwargs={"system": name})
+
+
+class ActionPolicy(Policy):
+    """Gaussian around the output plus an offset per secret, with a noise per secret and axis.
+
+    Attributes:
+        system: the owner's model.
+        scaling: units.
+        limits: what an action of ±1 means.
+        action: per secret, first the offsets, then the noises, each in [−1, 1]: the ends are the limits of
+            the offset, and the least and the largest noise on a logarithmic scale.
+        tracker: the belief that the policy keeps.
+    """
+
+    system: System
+    scaling: Scaling
+    limits: Limits
+    action: Float[Array, " A"]
+    tracker: FilterSpec = KalmanSpec()
+
+    def start(self, *, key: Key) -> Belief:
+        """As the tracker begins."""
+        return self.tracker.start(self.system, key=key)
+
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
+        """None: whoever gives the action has looked already."""
+        del external, time
+        return jnp.zeros(0, belief.log_masses.dtype)
+
+    def kernel(self, features: Features, external: External, time: Time) -> "ActionKernel":
+        """As the action says."""
+        del features, external, time
+        count, size = self.system.prior.log_masses.shape[0], len(self.system.shared_fields)
+        offsets, noises = jnp.split(jnp.clip(self.action, -1.0, 1.0).reshape(count, 2 * size), 2, axis=1)
+        unit, limits = self.scaling.output.spread[None, :], self.limits
+        share = 0.5 * (noises + 1.0)
+        sds = limits.low * jnp.exp(share * jnp.log(limits.high / limits.low))
+        return ActionKernel(self.system, unit * limits.offset * offsets, unit * sds)
+
+
+class ActionKernel(Kernel):
+    """Offsets and noises per secret, whatever the state."""
+
+    system: System
+    offsets: Float[Array, "K Y"]
+    sds: Float[Array, "K Y"]
+
+    def __call__(self, secret: Secret, state: State) -> Gaussian:
+        """The law of the release."""
+        index = nearest(self.system.prior, secret)
+        return Gaussian(self.system.output(state) + self.offsets[index], jnp.diag(self.sds[index]))
+
 
 _UNITS = 0x6E4  # keeps the key of the units apart from those of episodes
+
 _FAR = np.float32(50.0)  # observations are of size one; none is ever beyond this
 
 
@@ -65,22 +130,22 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
         if isinstance(system, str) and system not in SYSTEMS:
             raise ValueError(f"system must be one of {', '.join(SYSTEMS)} or a System; got {system!r}.")
         with jax.enable_x64(False):
-            made = single(getattr(systems, system)() if isinstance(system, str) else system)
+            made = as_float32(getattr(systems, system)() if isinstance(system, str) else system)
             objective = Objective(privacy_weight, distortion_price, distortion_limit)
-            problem = Problem(faithful(made), steps, objective, Measure(leakage))
+            problem = Problem(nominal(made), steps, objective, Measure(leakage))
             count, size = problem.secrets, len(made.shared_fields)
-            policy = Steered(
+            policy = ActionPolicy(
                 made,
-                usual(made, steps, key=jr.key(_UNITS)),
+                typical_scaling(made, steps, key=jr.key(_UNITS)),
                 Limits(),
                 jnp.zeros(2 * count * size),
-                KalmanTracker(),
+                KalmanSpec(),
             )
         self.problem, self.policy, self.steps = problem, policy, steps
         self.action_space = spaces.Box(-1.0, 1.0, (2 * count * size,), np.float32)
         numbers = count * (1 + 2 * len(made.state_fields)) + len(made.external_fields) + 1
         self.observation_space = spaces.Box(-_FAR, _FAR, (numbers,), np.float32)
-        self._play: Play | None = None
+        self._play: EpisodeState | None = None
         self._seed = self._key = None
 
     def reset(
@@ -113,21 +178,21 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 @eqx.filter_jit
-def _begin(problem: Problem, policy: Steered, number: Array, key: Key) -> tuple[Play, Vector]:
+def _begin(problem: Problem, policy: ActionPolicy, number: Array, key: Key) -> tuple[EpisodeState, Vector]:
     play = problem.reset(policy, number, key=jr.fold_in(key, 0))
     return play, _observed(policy, play.belief, play.situation.external, play.situation.time)
 
 
 @eqx.filter_jit
 def _step(
-    problem: Problem, policy: Steered, play: Play, action: Array, number: Array, key: Key
-) -> tuple[Play, Vector, Outcome]:
+    problem: Problem, policy: ActionPolicy, play: EpisodeState, action: Array, number: Array, key: Key
+) -> tuple[EpisodeState, Vector, Outcome]:
     policy = eqx.tree_at(lambda one: one.action, policy, action)
     play, _, outcome = problem.step(policy, play, seed=number, key=jr.fold_in(key, play.situation.time))
     return play, _observed(policy, play.belief, play.situation.external, play.situation.time), outcome
 
 
-def _observed(policy: Steered, belief: Belief, external: External, time: Array) -> Vector:
+def _observed(policy: ActionPolicy, belief: Belief, external: External, time: Array) -> Vector:
     """Masses, means and sds in usual units, external input, and the share of the horizon that is over."""
     laws, unit = belief.moments(), policy.scaling.state
     means = jax.vmap(unit)(laws.mean)

@@ -12,8 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 Matrices = Float[Array, "*batch d d"]
+
 Vectors = Float[Array, "*batch d"]
+
 Scalars = Float[Array, "*batch"]
+
 Entries = list[list[Array]]
 
 

@@ -10,13 +10,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int
 
-from veil.attacks.kalman import Translated
-from veil.auditing.worlds import World, faithful
-from veil.beliefs.base import Belief
-from veil.beliefs.trackers import Tracker
-from veil.leakage.stage import Measure
+from veil.attacks.kalman import MisspecifiedPolicy
+from veil.beliefs.base import Belief, FilterSpec
+from veil.leakage.per_step import Measure
 from veil.policies.base import Policy
-from veil.session import Situation, Stage, begin, first_belief, proceed, share
+from veil.scenarios import Scenario, nominal
+from veil.step import StepOutput, WorldState, begin, first_belief, proceed, share
 from veil.systems.base import System
 from veil.types import Key, Scalar
 
@@ -58,12 +57,12 @@ class Objective(eqx.Module):
         return self.privacy_weight * outcome.leakage + outcome.cost + paid
 
 
-class Play(eqx.Module):
+class EpisodeState(eqx.Module):
     """Where an episode stands before its next release."""
 
     belief: Belief  # the policy's
     judge: Belief | None  # another one that leakage is measured under; None for the policy's own
-    situation: Situation
+    situation: WorldState
 
 
 class Problem(eqx.Module):
@@ -78,18 +77,18 @@ class Problem(eqx.Module):
             own, which is right where that is accurate and about this very plant.
     """
 
-    world: World
+    world: Scenario
     steps: int = eqx.field(default=50, static=True)
     objective: Objective = eqx.field(default_factory=Objective)
     measure: Measure = eqx.field(default_factory=Measure)
-    judge: Tracker | None = None
+    judge: FilterSpec | None = None
 
     @property
     def secrets(self) -> int:
         """How many secrets take turns."""
         return self.world.believed.shape[0]
 
-    def reset(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> Play:
+    def reset(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> EpisodeState:
         """The start of episode `number`; secrets take turns by it, and it is the public seed."""
         judge_key, error_key, start_key = jr.split(key, 3)
         index = number % self.secrets
@@ -97,11 +96,11 @@ class Problem(eqx.Module):
         secret = self.world.plant.prior.secrets[index]
         situation = begin(self.world.plant, policy, secret, key=start_key, believed=believed)
         judge = None if self.judge is None else self.judge.start(self.world.plant, key=judge_key)
-        return Play(first_belief(policy, number), judge, situation)
+        return EpisodeState(first_belief(policy, number), judge, situation)
 
     def step(
-        self, policy: Policy, play: Play, *, seed: Int[Array, ""], key: Key
-    ) -> tuple[Play, Stage, Outcome]:
+        self, policy: Policy, play: EpisodeState, *, seed: Int[Array, ""], key: Key
+    ) -> tuple[EpisodeState, StepOutput, Outcome]:
         """Share once and let the world go on. `seed` is the public one of the episode."""
         draw_key, world_key, measure_key, judge_key = jr.split(key, 4)
         plant, now = self.world.plant, play.situation
@@ -114,17 +113,17 @@ class Problem(eqx.Module):
             plant.distortion(now.state, stage.shared),
             stage.log_choice,
         )
-        return Play(belief, judge, following), stage, outcome
+        return EpisodeState(belief, judge, following), stage, outcome
 
     def _judged(
-        self, policy: Policy, play: Play, stage: Stage, measure_key: Key, judge_key: Key
+        self, policy: Policy, play: EpisodeState, stage: StepOutput, measure_key: Key, judge_key: Key
     ) -> tuple[Belief | None, Scalar]:
         """What the release tells, and the judge after it."""
         assert stage.kernel is not None  # problems are about policies, not about private memories
         if play.judge is None:
             return None, self.measure(stage.belief, stage.kernel, key=measure_key)
         now, plant = play.situation, self.world.plant
-        seen = Translated(policy, plant, self.world.believed)
+        seen = MisspecifiedPolicy(policy, plant, self.world.believed)
         kernel = seen.kernel(stage.features, now.external, now.time)
         leakage = self.measure(play.judge, kernel, key=measure_key)
         judge, _ = play.judge.advance(plant, kernel, now.external, stage.shared, key=judge_key)
@@ -134,7 +133,7 @@ class Problem(eqx.Module):
         """Play one episode; batched [T]."""
         start_key, run_key = jr.split(key)
 
-        def step(play: Play, step_key: Key) -> tuple[Play, Outcome]:
+        def step(play: EpisodeState, step_key: Key) -> tuple[EpisodeState, Outcome]:
             play, _, outcome = self.step(policy, play, seed=number, key=step_key)
             return play, outcome
 
@@ -152,4 +151,4 @@ class Problem(eqx.Module):
 
 def problem(system: System, steps: int = 50, objective: Objective | None = None) -> Problem:
     """The problem of sharing in the world as modelled, judged by the policy's own belief."""
-    return Problem(faithful(system), steps, Objective() if objective is None else objective)
+    return Problem(nominal(system), steps, Objective() if objective is None else objective)

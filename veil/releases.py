@@ -3,11 +3,11 @@
 import equinox as eqx
 import jax.numpy as jnp
 
-from veil.laws import Held, Law, Point
+from veil.laws import Law, Point, SwitchedLaw
 from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted
 from veil.policies.plain import GridKernel, Truth
-from veil.session import first_look
+from veil.step import first_features
 from veil.systems.base import System
 
 
@@ -18,7 +18,7 @@ def release_kind(system: System, policy: Policy) -> tuple[Law, bool]:
     def probe() -> Law:
         start = system.initial(system.prior.secrets[0]).mean
         time = jnp.asarray(1, jnp.int32)
-        kernel = policy.kernel(first_look(policy), system.initial_external(), time)
+        kernel = policy.kernel(first_features(policy), system.initial_external(), time)
         grid.append(isinstance(kernel, GridKernel))
         return kernel(policy.system.prior.secrets[0], start[: len(policy.system.state_fields)])
 
@@ -27,7 +27,7 @@ def release_kind(system: System, policy: Policy) -> tuple[Law, bool]:
 
 def exact_release(law: Law | None) -> bool:
     """Whether releases carry no noise, fresh or held, so that no filter has a density to weigh by."""
-    return isinstance(law.inner if isinstance(law, Held) else law, Point)
+    return isinstance(law.inner if isinstance(law, SwitchedLaw) else law, Point)
 
 
 def sees_state(system: System, policy: Policy) -> bool:

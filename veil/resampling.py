@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from veil.types import LOG_ZERO, Key, Scalar
 
 Ancestors = Int[Array, " M"]
+
 LogWeights = Float[Array, " M"]
 
 

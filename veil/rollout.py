@@ -11,9 +11,18 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief, Health
-from veil.policies.base import Policy
-from veil.policies.private import PrivatePolicy
-from veil.session import Seed, Situation, begin, first_belief, look, proceed, public_key, share, take_in
+from veil.policies.base import Policy, PrivatePolicy
+from veil.step import (
+    Seed,
+    WorldState,
+    begin,
+    first_belief,
+    policy_features,
+    proceed,
+    public_key,
+    share,
+    update_belief,
+)
 from veil.systems.base import System
 from veil.types import Features, Key, Secret
 
@@ -69,7 +78,7 @@ def rollout(
         index = jr.categorical(secret_key, system.prior.log_masses).astype(jnp.int32)
     first = begin(system, policy, system.prior.secrets[index], key=start_key, believed=believed)
 
-    def step(carry: tuple[Belief, Situation], step_key: Key):
+    def step(carry: tuple[Belief, WorldState], step_key: Key):
         before, situation = carry
         draw_key, world_key = jr.split(step_key)
         after, stage = share(policy, before, situation, seed=public_seed, key=draw_key)
@@ -92,9 +101,9 @@ def replay(policy: Policy, transcript: Transcript) -> Float[Array, "T F"]:
 
     def step(belief: Belief, public: tuple[Array, ...]) -> tuple[Belief, Features]:
         time, external, shared = public
-        features = look(policy, belief, external, time)
+        features = policy_features(policy, belief, external, time)
         kernel = policy.kernel(features, external, time)
-        belief, _ = take_in(policy, belief, kernel, external, shared, key=public_key(seed, time))
+        belief, _ = update_belief(policy, belief, kernel, external, shared, key=public_key(seed, time))
         return belief, features
 
     start = first_belief(policy, seed)

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from veil.attacks import LearnedAttack, train_attack
-from veil.attacks.network import fit_scaling, start_network
+from veil.attacks.learned import fit_scaling, start_network
 from veil.beliefs import KalmanBelief
-from veil.kernel import Kernel
-from veil.laws import Gaussian, diagonal_gaussian
+from veil.laws import Gaussian, Kernel, diagonal_gaussian
 from veil.policies import GaussianNoise, PlainPolicy
 from veil.rollout import Transcript, follow, rollout
-from veil.systems.base import System
+from veil.systems.base import System, finite_prior
 from veil.systems.gain import Gain
-from veil.systems.prior import finite_prior
 
 STEPS, FRESH = 12, 1024
 # The same for all tests, so that training is compiled once.

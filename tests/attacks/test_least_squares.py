@@ -9,9 +9,9 @@ from veil.attacks import LeastSquares
 from veil.beliefs import ObservedBelief
 from veil.policies import Truth
 from veil.rollout import Transcript, follow, rollout
+from veil.systems.base import finite_prior
 from veil.systems.gain import Gain
 from veil.systems.platoon import ColouredPlatoon, Platoon
-from veil.systems.prior import finite_prior
 
 
 def play(system, steps, count, policy=None):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from veil.attacks.smc import Swarm, _refresh
+from veil.attacks.particle_filter import Particles, _refresh
 from veil.laws import Gaussian
 
 
@@ -15,9 +15,9 @@ from veil.laws import Gaussian
 def test_pinned_ancestors_follow_the_plain_law_given_that_slot_0_keeps_particle_0(
     weights, float64, monkeypatch
 ):
-    monkeypatch.setattr("veil.attacks.smc.THRESHOLD", 2.0)  # always resample
+    monkeypatch.setattr("veil.attacks.particle_filter.THRESHOLD", 2.0)  # always resample
     names = jnp.arange(3.0)[:, None]
-    swarm = Swarm(names, Gaussian(names, jnp.zeros((3, 1, 1))), jnp.log(jnp.asarray(weights)))
+    swarm = Particles(names, Gaussian(names, jnp.zeros((3, 1, 1))), jnp.log(jnp.asarray(weights)))
     grid = jnp.asarray((np.arange(30_000) + 0.5) / 30_000)
 
     def ancestors(pinned):

@@ -10,11 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from veil.beliefs import ParticleBelief
-from veil.kernel import Kernel
-from veil.laws import Gaussian
+from veil.laws import Gaussian, Kernel
 from veil.rollout import follow, rollout
-from veil.systems.base import Field, System
-from veil.systems.prior import Prior, finite_prior
+from veil.systems.base import Field, Prior, System, finite_prior
 from veil.types import External, Noise, Scalar, Secret, Shared, State
 
 TURN = np.array([[0.8, 0.3], [-0.2, 0.9]])

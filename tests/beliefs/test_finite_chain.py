@@ -11,8 +11,7 @@ from belief_truths import track
 from scipy.stats import norm
 
 from veil.beliefs import ParticleBelief, PooledBelief
-from veil.kernel import Kernel
-from veil.laws import Finite, Gaussian, diagonal_gaussian
+from veil.laws import Finite, Gaussian, Kernel, diagonal_gaussian
 from veil.policies import PlainPolicy
 from veil.rollout import Transcript
 from veil.systems import Gain, System

@@ -7,8 +7,7 @@ import pytest
 from belief_truths import Plane, Sight, gain_bank, plane_bank, posterior
 
 from veil.beliefs import KalmanBelief
-from veil.kernel import Kernel
-from veil.laws import Finite, diagonal_gaussian
+from veil.laws import Finite, Kernel, diagonal_gaussian
 from veil.policies import GaussianNoise
 from veil.policies.plain import GridKernel, NoiseKernel
 from veil.rollout import follow, rollout

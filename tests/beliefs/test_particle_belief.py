@@ -10,14 +10,13 @@ from belief_truths import advance, gain_bank, grid_filter, moments, posterior, r
 from scipy.stats import multivariate_normal, norm
 
 from veil.beliefs import Guided, ParticleBelief, PooledBelief, Scheme
-from veil.kernel import Kernel
-from veil.laws import Gaussian, Mixture, diagonal_gaussian
+from veil.laws import Gaussian, Kernel, Mixture, diagonal_gaussian
 from veil.policies import GaussianNoise, Quantised
 from veil.policies.plain import NoiseKernel
 from veil.resampling import stratified
 from veil.rollout import Transcript
+from veil.systems.base import finite_prior
 from veil.systems.gain import Gain
-from veil.systems.prior import finite_prior
 
 GUIDED = Scheme(proposal=Guided())
 

@@ -9,13 +9,12 @@ import pytest
 from belief_truths import advance, moments, start, track
 
 from veil.beliefs import Guided, ParticleBelief, PooledBelief, Scheme
-from veil.kernel import Kernel
-from veil.laws import Finite
+from veil.laws import Finite, Kernel
 from veil.policies import GaussianNoise
 from veil.policies.plain import GridKernel, NoiseKernel
 from veil.rollout import Transcript
+from veil.systems.base import finite_prior
 from veil.systems.gain import Gain
-from veil.systems.prior import finite_prior
 from veil.types import LOG_ZERO
 
 GUIDED = Scheme(proposal=Guided())

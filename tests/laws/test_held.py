@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from veil.beliefs.proposals import as_gaussian
-from veil.laws import Finite, Gaussian, Held, Mixture, diagonal_gaussian
+from veil.laws import Finite, Gaussian, Mixture, SwitchedLaw, diagonal_gaussian
 
 OLD = (0.1, -0.2)
 
 
 def held(fresh, inner):
-    return Held(jnp.asarray(fresh), jnp.asarray(OLD), inner)
+    return SwitchedLaw(jnp.asarray(fresh), jnp.asarray(OLD), inner)
 
 
 def normal(dtype=float):
@@ -49,7 +49,7 @@ def test_a_held_value_that_a_mixture_cannot_reach_has_no_slope():
     parts = Gaussian(jnp.zeros((2, 2)), jnp.stack([jnp.eye(2), jnp.eye(2)]))
 
     def density(log_weights):
-        return Held(jnp.asarray(False), far, Mixture(log_weights, parts)).log_prob(far)
+        return SwitchedLaw(jnp.asarray(False), far, Mixture(log_weights, parts)).log_prob(far)
 
     value, slope = jax.value_and_grad(density)(jnp.log(jnp.asarray([0.4, 0.6])))
     assert value == 0.0 and np.array_equal(slope, np.zeros(2))

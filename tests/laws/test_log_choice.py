@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from veil.laws import Finite, Gaussian, Held, Mixture, Point, diagonal_gaussian
+from veil.laws import Finite, Gaussian, Mixture, Point, SwitchedLaw, diagonal_gaussian
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -65,5 +65,7 @@ def test_where_nothing_is_chosen_the_score_is_zero():
 
 def test_a_held_value_was_not_chosen():
     inner, noise = finite(jax.nn.log_softmax(jnp.asarray(LOGITS))), jnp.asarray([0.4])
-    assert Held(jnp.asarray(True), jnp.ones(1), inner).log_choice(noise) == inner.log_choice(noise) < 0.0
-    assert Held(jnp.asarray(False), jnp.ones(1), inner).log_choice(noise) == 0.0
+    assert (
+        SwitchedLaw(jnp.asarray(True), jnp.ones(1), inner).log_choice(noise) == inner.log_choice(noise) < 0.0
+    )
+    assert SwitchedLaw(jnp.asarray(False), jnp.ones(1), inner).log_choice(noise) == 0.0

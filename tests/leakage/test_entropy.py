@@ -19,9 +19,8 @@ from veil.leakage import (
     tightness,
     tilt_entropy,
 )
-from veil.leakage.exponential import power_of_two
-from veil.leakage.overlap import _by_difference, _by_product
-from veil.leakage.rows import over_mixture, prepare
+from veil.leakage.entropy import _by_difference, _by_product, power_of_two
+from veil.leakage.pairwise import over_mixture, prepare
 from veil.leakage.tilt import tilt_row
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -5,8 +5,7 @@ import pytest
 
 from tests.policies.round_units import finite
 from veil.beliefs import ParticleBelief, Scheme
-from veil.kernel import Kernel
-from veil.laws import Finite
+from veil.laws import Finite, Kernel
 from veil.leakage import finite_information, finite_release
 from veil.policies.plain import GridKernel, NoiseKernel
 from veil.systems import Gain

@@ -8,15 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, special
 
-from veil.auditing.result import Leakage
-from veil.auditing.statistics import Mean
-from veil.beliefs import KalmanTracker
-from veil.kernel import Kernel
-from veil.laws import Gaussian, diagonal_gaussian
-from veil.learners import Look, Pathwise
+from veil.beliefs import KalmanSpec
+from veil.laws import Gaussian, Kernel, diagonal_gaussian
+from veil.learners import Evaluation, Pathwise
 from veil.policies import LearnedPolicy
 from veil.problem import Objective, problem
-from veil.session import first_look
+from veil.stats import Leakage, Mean
+from veil.step import first_features
 from veil.systems import Field, Prior, System, finite_prior
 
 NODES, HEIGHTS = np.polynomial.hermite_e.hermegauss(121)
@@ -83,7 +81,7 @@ class Dial(LearnedPolicy):
 
     system: System
     network: Knobs
-    tracker: KalmanTracker = KalmanTracker()
+    tracker: KalmanSpec = KalmanSpec()
 
     def start(self, *, key):
         return self.tracker.start(self.system, key=key)
@@ -191,7 +189,7 @@ class Truth:
 def affine_parts(policy):
     """Centres, slopes and noises of a policy's kernel at t = 1, by asking it; one output."""
     system = policy.system
-    kernel = policy.kernel(first_look(policy), system.initial_external(), jnp.asarray(1, jnp.int32))
+    kernel = policy.kernel(first_features(policy), system.initial_external(), jnp.asarray(1, jnp.int32))
 
     def one(secret):
         start = system.initial(secret).mean
@@ -208,7 +206,7 @@ def kernel_of(policy):
 def seen(total, distortion=0.0, limit=1.0):
     """A look that found these."""
     none = Mean(0.0, 0.0)
-    return Look(Leakage(none, none, 1.0), none, Mean(distortion, 0.0), limit, 0.0, total)
+    return Evaluation(Leakage(none, none, 1.0), none, Mean(distortion, 0.0), limit, 0.0, total)
 
 
 def by_rounds(values, masses):

@@ -12,14 +12,14 @@ import pytest
 from scipy import optimize, special
 
 from tests.learners.learner_truths import Split, dial
-from veil.beliefs import KalmanTracker, ParticleTracker
+from veil.beliefs import KalmanSpec, ParticleSpec
 from veil.beliefs.particles import Scheme
-from veil.leakage.stage import Measure
+from veil.leakage.per_step import Measure
 from veil.learners import A2c, Progress
-from veil.learners.foresight import Critic, charged, followed, staged
+from veil.learners.lookahead import Critic, charged, followed, staged
 from veil.policies import Scaling, Unit, discrete_policy
 from veil.problem import Objective, Problem, problem
-from veil.session import first_look, public_key
+from veil.step import first_features, public_key
 from veil.systems import Gain, finite_prior
 
 RHO, PRICE, LIMIT = 3.0, 0.7, 0.5
@@ -62,7 +62,7 @@ def paid(rows, atoms):
 
 def rows_of(policy):
     """Of the first kernel, [2, J]: the row of each secret in the cell where it is."""
-    features = first_look(policy)
+    features = first_features(policy)
     log_rows = policy.table(features, policy.system.initial_external(), jnp.asarray(1, jnp.int32)).log_rows
     return jnp.exp(jnp.stack([log_rows[0, 0], log_rows[1, -1]]))
 
@@ -259,7 +259,7 @@ def test_what_is_foreseen_is_what_the_owners_step_brings(float64):
     """Every release, against the belief that takes it in; nothing follows the fourth and last."""
     system = Gain(prior=finite_prior(GAINS, MASSES))
     policy = starting(system, 3, secret=1, steps=4)
-    policy = eqx.tree_at(lambda one: one.tracker, policy, ParticleTracker(6, Scheme(threshold=0.0)))
+    policy = eqx.tree_at(lambda one: one.tracker, policy, ParticleSpec(6, Scheme(threshold=0.0)))
     critic = Critic(eqx.nn.MLP(policy.network.encoder.size + 2, 1, 8, 1, key=jr.key(2)), 4)
     made, seed = problem(system, 4, OBJECTIVE), jnp.asarray(5, jnp.int32)
     seen, found = foreseen_and_found(made, policy, critic, seed)
@@ -290,4 +290,4 @@ def test_what_it_cannot_learn_on_is_refused():
     with pytest.raises(ValueError, match="one problem"):
         A2c().begin((made, made), policy, key=jr.key(0))
     with pytest.raises(ValueError, match="one problem"):
-        A2c().begin((Problem(made.world, judge=KalmanTracker()),), policy, key=jr.key(0))
+        A2c().begin((Problem(made.world, judge=KalmanSpec()),), policy, key=jr.key(0))

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from tests.learners.learner_truths import Split, Truth, kernel_of, seen
+from veil.io import load_arrays, save_arrays
 from veil.laws import Point
-from veil.learners import Design, Training, designed, load_arrays, loop, save_arrays, train
-from veil.learners.charges import Charges
+from veil.learners import initial_policy, train
+from veil.learners import training as loop
 from veil.learners.critic import described
-from veil.learners.ddpg import Ddpg, joined, moved, one, parted
-from veil.learners.experience import explored
-from veil.learners.exploration import MEMORY, Shifted, wander
-from veil.learners.replay import Replay
+from veil.learners.ddpg import Charges, Ddpg, joined, moved, one, parted
+from veil.learners.experience import MEMORY, Replay, Shifted, explored, wander
 from veil.problem import Objective, Problem, problem
-from veil.session import first_look
+from veil.settings import PolicyDesign, TrainSettings
+from veil.step import first_features
 from veil.systems import Gain, finite_prior
 
 SECRETS = [(-1.0, 1.0), (1.0, 1.0)]
@@ -33,7 +33,9 @@ def split(encoder: Any = "moments", double=False) -> tuple[Problem, Any]:
     with jax.enable_x64(double):
         system = Split(finite_prior(SECRETS))
         made = problem(system, 1, Objective(privacy_weight=4.0, distortion_price=1.0, distortion_limit=10.0))
-        return made, designed(Design(start="plain", encoder=encoder, width=16), system, 1, key=jr.key(0))
+        return made, initial_policy(
+            PolicyDesign(start="plain", encoder=encoder, width=16), system, 1, key=jr.key(0)
+        )
 
 
 @eqx.filter_jit
@@ -44,8 +46,8 @@ def law_at(policy, features, secret, state):
 
 
 @eqx.filter_jit
-def first_features(policy):
-    return first_look(policy, FIRST)
+def features_of(policy):
+    return first_features(policy, FIRST)
 
 
 def test_the_oldest_episodes_make_room():
@@ -106,7 +108,7 @@ def test_the_belief_knows_the_kernel_that_acted(float64):
 def test_the_critic_is_told_offset_and_factor_in_units(float64):
     _, policy = split(double=True)
     unit = float(policy.scaling.output.spread[0])
-    law = law_at(policy, first_features(policy), jnp.asarray(SECRETS[0]), jnp.asarray([0.4]))
+    law = law_at(policy, features_of(policy), jnp.asarray(SECRETS[0]), jnp.asarray([0.4]))
     found = np.asarray(described(law, jnp.asarray([0.4]), policy.scaling))
     expected = [(float(law.mean[0]) - 0.4) / unit, np.log(float(law.scale[0, 0]) / unit)]
     assert found == pytest.approx(expected)
@@ -118,7 +120,7 @@ def test_the_critic_is_taught_what_was_charged_and_what_follows(float64):
     """Each target by hand, from the networks one step at a time; nothing follows the last step."""
     system = Gain()
     made = problem(system, 3, Objective(privacy_weight=5.0, distortion_price=0.3))
-    policy: Any = designed(Design(start="plain", width=4), system, 3, key=jr.key(0))
+    policy: Any = initial_policy(PolicyDesign(start="plain", width=4), system, 3, key=jr.key(0))
     learner = Ddpg(4, 10, width=4, capacity=4)
     memory: Any = learner.begin((made,), policy, key=jr.key(1)).memory
     steps = eqx.filter_jit(learner.play)(made, policy, FIRST, key=jr.key(2))
@@ -154,7 +156,7 @@ def test_the_future_is_read_at_what_the_slow_actor_would_do(float64):
     present, _ = eqx.filter_jit(charges.present)(policy.network, many, key=jr.key(2))
     truth = Truth(SECRETS, [0.5, 0.5], 4.0, 0.0)
     leakage, _ = truth.parts(*kernel_of(policy))
-    law = law_at(policy, first_features(policy), step.sight.secret[0], step.sight.state[0])
+    law = law_at(policy, features_of(policy), step.sight.secret[0], step.sight.state[0])
     draws = float(law.mean[0]) + float(law.scale[0, 0]) * np.random.default_rng(0).normal(size=200_000)
     distance = np.mean(np.abs(draws - float(step.sight.state[0, 0])))
     error = float(np.std(np.asarray(present))) / np.sqrt(4000)
@@ -202,9 +204,11 @@ def test_the_repaired_learner_finds_the_best_affine_release(monkeypatch):
     made, policy = split()
     floor = float(policy.limits.low) * float(policy.scaling.output.spread[0])
     truth = Truth(SECRETS, [0.5, 0.5], 4.0, floor)
-    monkeypatch.setattr(loop, "examine", lambda family, policy, *_: seen(truth.value(*kernel_of(policy))))
+    monkeypatch.setattr(
+        loop, "evaluate_family", lambda family, policy, *_: seen(truth.value(*kernel_of(policy)))
+    )
     learner = Ddpg(64, 30, 5e-3, gradients=40, batch=64, width=16, capacity=128)
-    options = Training(updates=30, look=5, patience=0)
+    options = TrainSettings(updates=30, look=5, patience=0)
     trained = train((made,), learner, policy, options)
     value, optimum = truth.value(*kernel_of(trained.policy)), truth.best()[0]
     print(f"learned {value:.5f}, optimum {optimum:.5f}, before {truth.value(*kernel_of(policy)):.5f}")

@@ -9,12 +9,13 @@ import pytest
 from tests.command_lines import veil
 from tests.learners.learner_truths import dial, halves, seen
 from tests.learners.test_loop import Walk
-from veil.learners import Training, loop, train
-from veil.learners.diary import METRICS
-from veil.learners.loggers import JsonLines, Logger
-from veil.learners.tensorboard import TensorBoard
+from veil.learners import train
+from veil.learners import training as loop
+from veil.learners.loggers import JsonLines, Logger, TensorBoard
+from veil.learners.training import METRICS
+from veil.settings import TrainSettings
 
-OPTIONS = Training(updates=5, look=2, patience=0)
+OPTIONS = TrainSettings(updates=5, look=2, patience=0)
 
 
 class Fake:
@@ -36,7 +37,7 @@ class Fake:
 
 
 def run(monkeypatch, *loggers, folder=None):
-    monkeypatch.setattr(loop, "examine", lambda *_: seen(1.0))
+    monkeypatch.setattr(loop, "evaluate_family", lambda *_: seen(1.0))
     made = halves()
     return train((made,), Walk(), dial(made.world.plant), OPTIONS, folder=folder, loggers=loggers)
 

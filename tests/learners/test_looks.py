@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from veil.auditing.result import Leakage
-from veil.auditing.statistics import Mean
-from veil.learners.families import mistaken_secret, plants, robust
-from veil.learners.looks import Sample, counted
+from veil.learners.base import mistaken_secret, plants, robust
+from veil.learners.selection import EpisodeSample, counted
+from veil.stats import Leakage, Mean
 from veil.systems import Gain, Platoon
 
 ENTROPY = float(np.log(4.0))
@@ -12,7 +11,9 @@ ENTROPY = float(np.log(4.0))
 
 def told(claimed, lower, upper, error=0.01):
     none = np.zeros(0)
-    found = Sample(none, none, none, none, none, Leakage(Mean(lower, error), Mean(upper, error), ENTROPY))
+    found = EpisodeSample(
+        none, none, none, none, none, Leakage(Mean(lower, error), Mean(upper, error), ENTROPY)
+    )
     return counted(found, Mean(claimed, 0.001))
 
 

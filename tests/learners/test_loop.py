@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from tests.learners.learner_truths import LEARNER, Dial, dial, halves, seen
-from veil.auditing.store import fingerprint
-from veil.learners import Learner, Progress, StoreError, Training, examine, load_arrays, loop, train
-from veil.learners.diary import CHECKPOINT, METRICS
+from veil.io import StoreError, fingerprint, load_arrays
+from veil.learners import Learner, Progress, evaluate_family, train
+from veil.learners import training as loop
+from veil.learners.training import CHECKPOINT, METRICS
 from veil.policies import GaussianNoise
 from veil.problem import Objective, problem
+from veil.settings import TrainSettings
 from veil.systems import Gain, finite_prior
 
 
@@ -42,9 +44,9 @@ def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, pa
     def examined(family, policy, episodes, seed):
         return looks(policy) if callable(looks) else next(rest)
 
-    monkeypatch.setattr(loop, "examine", examined)
+    monkeypatch.setattr(loop, "evaluate_family", examined)
     made = halves()
-    options = Training(updates=updates, look=3, patience=patience, seed=seed)
+    options = TrainSettings(updates=updates, look=3, patience=patience, seed=seed)
     report = report or (lambda line: None)
     return train((made,), learner or Walk(), dial(made.world.plant), options, report=report, folder=folder)
 
@@ -194,19 +196,19 @@ def test_training_finds_its_checkpoint_from_another_process():
     """What identifies a training does not depend on where functions happen to lie in memory."""
     program = """
 import equinox as eqx, jax, jax.random as jr
-from veil.auditing.store import fingerprint
-from veil.beliefs import ParticleTracker
+from veil.io import fingerprint
+from veil.beliefs import ParticleSpec
 net = eqx.nn.MLP(2, 1, 3, 1, jax.nn.silu, key=jr.key(0))
-text = fingerprint(net, ParticleTracker(8), 3.5)
+text = fingerprint(net, ParticleSpec(8), 3.5)
 """
     command = [sys.executable, "-c", program + "print(text)"]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     space: dict[str, Any] = {}
     exec(program, space)
     assert found.stdout.strip() == space["text"]
-    assert fingerprint(space["net"], space["ParticleTracker"](8), 3.25) != space["text"]
+    assert fingerprint(space["net"], space["ParticleSpec"](8), 3.25) != space["text"]
     other = eqx.tree_at(lambda net: net.activation, space["net"], jax.nn.relu)
-    assert fingerprint(other, space["ParticleTracker"](8), 3.5) != space["text"]
+    assert fingerprint(other, space["ParticleSpec"](8), 3.5) != space["text"]
 
 
 def played_by_hand(gains, sd, steps, episodes):
@@ -238,7 +240,7 @@ def test_a_look_brackets_the_leakage_of_a_kalman_filter():
     joint = np.log(masses)[:, None, None] + logs
     own = np.stack([logs[k, k] for k in range(2)]) - np.logaddexp(*joint)
     truth, cost, distortion = (masses @ part.mean(axis=1) for part in (own, cost, distortion))
-    look = examine((made,), GaussianNoise(system, (0.25,)), 400, 3)
+    look = evaluate_family((made,), GaussianNoise(system, (0.25,)), 400, 3)
     assert look.leakage.lower.low() < truth < look.leakage.upper.high()
     assert 0.0 <= look.leakage.width < 0.05 and look.leakage.upper.error < 0.25 * truth
     assert abs(look.distortion.value - 0.25 * np.sqrt(2 / np.pi)) < 4 * look.distortion.error

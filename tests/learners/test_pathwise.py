@@ -9,12 +9,14 @@ import pytest
 from scipy import special
 
 from tests.learners.learner_truths import LEARNER, by_rounds, dial, halves, information, seen
-from veil.learners import Pathwise, Training, loop, train
-from veil.learners.multiplier import raised
+from veil.learners import Pathwise, train
+from veil.learners import training as loop
+from veil.learners.base import dual_ascent
 from veil.learners.pathwise import emphasised
-from veil.precision import single
 from veil.problem import Objective, problem
+from veil.settings import TrainSettings
 from veil.systems import Gain, finite_prior
+from veil.types import as_float32
 
 MASSES = np.asarray([0.5, 0.3, 0.2])
 NUMBERS = (0.1, -0.05, 0.2, 0.15, -0.7, 0.3)
@@ -99,7 +101,7 @@ def test_the_price_rises_above_the_limit_and_never_falls_under_the_floor():
     objective = Objective(distortion_price=0.2, distortion_limit=4.0)
 
     def after(price, distortion, rate=0.5):
-        return float(raised(jnp.asarray(price), jnp.asarray(distortion), objective, jnp.asarray(rate)))
+        return float(dual_ascent(jnp.asarray(price), jnp.asarray(distortion), objective, jnp.asarray(rate)))
 
     assert after(0.3, 6.0) == pytest.approx(0.3 + 0.5 * 0.2 * 0.5)
     assert after(0.3, 3.0) == pytest.approx(0.3 - 0.5 * 0.2 * 0.25)
@@ -110,7 +112,7 @@ def test_the_price_rises_above_the_limit_and_never_falls_under_the_floor():
 
 def test_a_step_that_is_not_a_number_is_left_out():
     """Distortion is NaN in one update; policy, optimiser and price go on as if it had not been."""
-    learner, good, bad, policy = single((LEARNER, halves(), halves(np.nan), dial(halves().world.plant)))
+    learner, good, bad, policy = as_float32((LEARNER, halves(), halves(np.nan), dial(halves().world.plant)))
     update = eqx.filter_jit(learner.update)
     first, _ = update((good,), learner.begin((good,), policy, key=jr.key(0)), key=jr.key(1))
     stuck, metrics = update((bad,), first, key=jr.key(2))
@@ -147,16 +149,18 @@ def quick(family, policy, episodes, seed):
 
 def test_a_tight_limit_is_kept_on_fresh_episodes(monkeypatch):
     """At the floor of the price the best policy is far above the limit; the price rises until it is kept."""
-    monkeypatch.setattr(loop, "examine", quick)
+    monkeypatch.setattr(loop, "evaluate_family", quick)
     made, lines = halves(), []
     trained = train(
         (made,),
         LEARNER,
         dial(made.world.plant),
-        Training(updates=150, episodes=32, look=10, looked=256, patience=0),
+        TrainSettings(updates=150, episodes=32, look=10, looked=256, patience=0),
         report=lines.append,
     )
-    parts = [play(single(made), trained.policy, numbered(256, 50_000 + 256 * i), jr.key(7)) for i in range(8)]
+    parts = [
+        play(as_float32(made), trained.policy, numbered(256, 50_000 + 256 * i), jr.key(7)) for i in range(8)
+    ]
     fresh = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     distortion, error = by_rounds(fresh.distortion, [0.5, 0.5])
     assert distortion < 0.3 + 3 * error and error < 0.01

@@ -12,9 +12,11 @@ from scipy import special
 from scipy.stats import norm
 
 from tests.learners.learner_truths import Split, Truth, by_rounds, folded, kernel_of, seen
-from veil.learners import Design, Pathwise, Training, designed, loop, train
+from veil.learners import Pathwise, initial_policy, train
+from veil.learners import training as loop
 from veil.problem import Objective, problem
-from veil.session import first_look
+from veil.settings import PolicyDesign, TrainSettings
+from veil.step import first_features
 from veil.systems import finite_prior
 
 ALIKE, UNLIKE = [(-1.0, 1.0), (1.0, 1.0)], [(-1.0, 0.5), (1.0, 1.5)]
@@ -24,7 +26,7 @@ UPDATES = 240
 @functools.cache
 def start(secrets):
     """A residual policy with the least noise of 0.05 in the unit of the output."""
-    return designed(Design(width=8), Split(finite_prior(secrets)), 1, key=jr.key(0))
+    return initial_policy(PolicyDesign(width=8), Split(finite_prior(secrets)), 1, key=jr.key(0))
 
 
 def truth_of(policy, secrets, rho):
@@ -36,14 +38,16 @@ def learned(monkeypatch, secrets, rho, first=lambda policy: policy):
     """The policy trained at this price of leakage, judged on the way by its exact value."""
     policy = first(start(tuple(secrets)))
     truth = truth_of(policy, secrets, rho)
-    monkeypatch.setattr(loop, "examine", lambda family, policy, *_: seen(truth.value(*kernel_of(policy))))
+    monkeypatch.setattr(
+        loop, "evaluate_family", lambda family, policy, *_: seen(truth.value(*kernel_of(policy)))
+    )
     objective = Objective(privacy_weight=rho, distortion_price=1.0, distortion_limit=10.0)
     made = problem(policy.system, 1, objective)
     trained = train(
         (made,),
         Pathwise(episodes=64, updates=UPDATES, learning_rate=1e-2),
         policy,
-        Training(updates=UPDATES, look=20, patience=0),
+        TrainSettings(updates=UPDATES, look=20, patience=0),
     )
     return trained.policy, truth, made
 
@@ -91,7 +95,7 @@ def test_where_leakage_is_dear_the_learner_returns_to_transport(monkeypatch):
 def asked(policy, states):
     """Means and sds of the release at these states, [K, B]."""
     system = policy.system
-    kernel = policy.kernel(first_look(policy), system.initial_external(), jnp.asarray(1, jnp.int32))
+    kernel = policy.kernel(first_features(policy), system.initial_external(), jnp.asarray(1, jnp.int32))
     law = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(system.prior.secrets, states[:, None])
     return law.mean[..., 0], law.scale[..., 0, 0]
 
@@ -112,13 +116,15 @@ def bent_parts(policy):
 @pytest.mark.parametrize("rho", [2.0, 20.0])
 def test_a_plain_network_comes_near_the_best_affine_release(monkeypatch, rho):
     """Within 10 %, from noise on true data. It may bend the release, so it may also do better."""
-    policy = designed(Design(start="plain", width=16), Split(finite_prior(ALIKE)), 1, key=jr.key(0))
+    policy = initial_policy(
+        PolicyDesign(start="plain", width=16), Split(finite_prior(ALIKE)), 1, key=jr.key(0)
+    )
 
     def value(policy):
         told, distortion = bent_parts(policy)
         return rho * told + distortion
 
-    monkeypatch.setattr(loop, "examine", lambda family, policy, *_: seen(value(policy)))
+    monkeypatch.setattr(loop, "evaluate_family", lambda family, policy, *_: seen(value(policy)))
     made = problem(
         policy.system, 1, Objective(privacy_weight=rho, distortion_price=1.0, distortion_limit=10.0)
     )
@@ -126,7 +132,7 @@ def test_a_plain_network_comes_near_the_best_affine_release(monkeypatch, rho):
         (made,),
         Pathwise(episodes=64, updates=600, learning_rate=1e-2),
         policy,
-        Training(updates=600, look=20, patience=0),
+        TrainSettings(updates=600, look=20, patience=0),
     )
     optimum = truth_of(policy, ALIKE, rho).best()[0]
     print(f"rho {rho}: from {value(policy):.4f} to {value(trained.policy):.4f}, affine optimum {optimum:.4f}")

@@ -11,10 +11,9 @@ import pytest
 from scipy import special
 
 from tests.learners.learner_truths import Split, folded
-from veil.beliefs import ParticleTracker
+from veil.beliefs import ParticleSpec
 from veil.beliefs.particles import Scheme
-from veil.kernel import Kernel
-from veil.laws import Finite, Gaussian, Mixture
+from veil.laws import Finite, Gaussian, Kernel, Mixture
 from veil.learners.pathwise import surrogate
 from veil.policies import LearnedPolicy
 from veil.problem import Objective, problem
@@ -32,7 +31,7 @@ class Coin(LearnedPolicy):
 
     system: System
     network: Any
-    tracker: ParticleTracker = ParticleTracker(1, Scheme())
+    tracker: ParticleSpec = ParticleSpec(1, Scheme())
 
     def start(self, *, key):
         return self.tracker.start(self.system, key=key)
@@ -133,7 +132,7 @@ class Pair(LearnedPolicy):
 
     system: System
     network: Any
-    tracker: ParticleTracker = ParticleTracker(1, Scheme())
+    tracker: ParticleSpec = ParticleSpec(1, Scheme())
 
     def start(self, *, key):
         return self.tracker.start(self.system, key=key)

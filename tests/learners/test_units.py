@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from veil.learners import usual
+from veil.learners import typical_scaling
 from veil.systems import Gain, finite_prior
 
 GAINS, MASSES = np.asarray([0.3, 0.6, 0.9]), np.asarray([0.5, 0.3, 0.2])
@@ -29,7 +29,7 @@ def by_hand(replicas, steps, episodes=16):
 
 def test_units_are_the_means_and_deviations_under_true_data():
     """Within four standard deviations of the same measurement made in numpy."""
-    scaling = usual(Gain(prior=finite_prior(GAINS, MASSES)), 20, key=jr.key(0))
+    scaling = typical_scaling(Gain(prior=finite_prior(GAINS, MASSES)), 20, key=jr.key(0))
     hand = by_hand(400, 20)
     found = [scaling.state.centre, scaling.state.spread, scaling.external.centre, scaling.external.spread]
     for number, truth in zip(found, hand, strict=True):
@@ -45,7 +45,7 @@ def test_units_are_the_means_and_deviations_under_true_data():
 
 def test_what_never_varies_is_left_in_its_own_unit():
     system = Gain(prior=finite_prior([0.7]), reply=0.0, reaction_sd=0.0)
-    scaling = usual(system, 20, key=jr.key(1))
+    scaling = typical_scaling(system, 20, key=jr.key(1))
     assert scaling.secret.spread == 1.0 and np.allclose(scaling.secret.centre, 0.7)
     assert scaling.external.spread == 1.0 and scaling.external.centre == 0.0
     assert np.all(scaling.state.spread < 1.0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from veil.policies.barycentre import bures_barycentre, optimal_map, symmetric_root, thickened
+from veil.policies.transport import bures_barycentre, optimal_map, symmetric_root, thickened
 
 WEIGHTS = np.asarray([0.5, 0.3, 0.2])
 

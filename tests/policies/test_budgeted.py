@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from veil.laws import Gaussian
-from veil.leakage.stage import Measure
+from veil.leakage.per_step import Measure
 from veil.policies import GaussianNoise, Quantised, Subsampled, Transport, Truth
 from veil.policies.counterfactual import Counterfactual
 from veil.rollout import rollout
-from veil.sharing.budgeting import budgeted
+from veil.sharing.budget import budgeted
 from veil.systems import Gain, Platoon, finite_prior
 
 STEPS, EPISODES, BUDGET = 15, 3000, 0.12

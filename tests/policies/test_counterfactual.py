@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from tests.policies.policy_truths import MASSES, Moody, distortion, same_noise
 from veil.laws import Gaussian, Point, recovered
 from veil.policies import Counterfactual, Subsampled
-from veil.policies.metric import geometric_median
+from veil.policies.geometry import geometric_median
 from veil.systems import ColouredPlatoon, Gain, Platoon, finite_prior
 
 WIDE = (0.1, 0.3, 0.45, 0.6, 0.9, 0.95)  # three on the model's prior, three off it

@@ -8,7 +8,7 @@ from scipy import special, stats
 from tests.policies.round_units import gain_units, platoon_units
 from veil.policies import discrete_policy
 from veil.policies.dirichlet import Exploring, dirichlet_draw, dirichlet_log_density
-from veil.session import first_look
+from veil.step import first_features
 from veil.systems import Gain, Platoon
 
 PARAMETERS = np.asarray([[0.05, 0.4, 1.0, 7.0], [30.0, 2.0, 0.3, 120.0]])
@@ -45,7 +45,7 @@ def test_draws_have_the_means_variances_and_marginals_of_a_dirichlet(float64):
 def test_kernels_drawn_in_the_open_have_the_policys_kernel_as_their_mean():
     """And vary by m (1 − m) / (1 + total), independently at every step and in every row."""
     policy = discrete_policy(Gain(), gain_units(), counts=3, particles=4, width=4, sd=3.0, key=jr.key(0))
-    features = first_look(policy)
+    features = first_features(policy)
     external, times = policy.system.initial_external(), jnp.asarray([1, 2], jnp.int32)
     total = jnp.asarray(5.0)
 
@@ -74,6 +74,6 @@ def test_the_benchmark_has_grids_of_so_many_spreads_and_an_mgf_encoder():
     speeds, spacings = 15.0 + 0.5 * np.linspace(-2, 2, 5), 20.0 + 2.0 * np.linspace(-2, 2, 3)
     truth = np.stack(np.meshgrid(speeds, spacings, indexing="ij"), axis=-1).reshape(-1, 2)
     assert policy.cells is not None and np.allclose(policy.cells, truth) and np.allclose(policy.atoms, truth)
-    assert policy.start(key=jr.key(0)).log_masses.shape == (4,) and first_look(policy).shape == (4 + 10,)
+    assert policy.start(key=jr.key(0)).log_masses.shape == (4,) and first_features(policy).shape == (4 + 10,)
     with pytest.raises(ValueError, match="coordinates"):
         discrete_policy(Platoon(), gain_units(), key=jr.key(0))

@@ -7,7 +7,7 @@ import numpy as np
 from tests.learners.learner_truths import Split, by_rounds, folded, information
 from tests.policies.policy_truths import rig
 from veil.policies import GaussianNoise, Transport
-from veil.policies.affine import Plan
+from veil.policies.geometry import Plan
 from veil.problem import problem
 from veil.systems import finite_prior
 

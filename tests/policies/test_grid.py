@@ -10,9 +10,9 @@ from scipy import special
 
 from tests.policies.policy_truths import play
 from tests.policies.round_units import finite, gain_units, platoon_units, wild
-from veil.beliefs import ParticleTracker, Scheme
+from veil.beliefs import ParticleSpec, Scheme
 from veil.policies import grid_atoms, grid_policy
-from veil.session import first_look
+from veil.step import first_features
 from veil.systems import Gain, Platoon
 
 ATOMS = np.asarray(list(itertools.product(np.linspace(13.0, 17.0, 5), np.linspace(16.0, 24.0, 3))))
@@ -72,7 +72,7 @@ def test_masses_and_gradients_are_numbers_whatever_the_weights_and_wherever_the_
     @eqx.filter_value_and_grad(has_aux=True)
     def value(network, policy, state):
         policy = eqx.tree_at(lambda whole: whole.network, policy, network)
-        features = first_look(policy)
+        features = first_features(policy)
         kernel = policy.kernel(features, policy.system.initial_external(), jnp.asarray(1, jnp.int32))
         law = kernel(policy.system.prior.secrets[1], state)
         return law.log_choice(jnp.asarray([0.3])) + law.log_prob(policy.atoms[4]), law
@@ -88,7 +88,7 @@ def test_episodes_share_atoms_only_and_the_belief_follows():
     """On a line; the masses of the policy's belief are told in its features and add up to one."""
     atoms = grid_atoms((-3.0,), (3.0,), (13,))
     made = grid_policy(
-        Gain(), gain_units(), atoms, tracker=ParticleTracker(32, Scheme()), width=8, key=jr.key(0)
+        Gain(), gain_units(), atoms, tracker=ParticleSpec(32, Scheme()), width=8, key=jr.key(0)
     )
     record, distances = play(Gain(), made, 6, jr.split(jr.key(1), 4), jnp.asarray([0, 1, 2, 2], jnp.int32))
     shared = np.asarray(record.public.shared)[..., 0]

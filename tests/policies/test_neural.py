@@ -10,12 +10,12 @@ from scipy import special
 
 from tests.policies.policy_truths import play, rig
 from tests.policies.round_units import finite, gain_units, platoon_units, rig_units, wild
-from veil.beliefs import ParticleTracker
+from veil.beliefs import ParticleSpec
 from veil.policies import Limits, neural_policy
 from veil.policies.networks import Summary
 from veil.policies.neural import limited
 from veil.policies.scaling import correlation_factor
-from veil.session import first_look
+from veil.step import first_features
 from veil.systems import Gain, Platoon
 
 LOW, HIGH, OFFSET, SLOPE = 0.05, 4.0, 4.0, 0.9
@@ -33,7 +33,7 @@ def policy(system, parts=1, encoder: Summary = "moments"):
 @eqx.filter_jit
 def laws(policy, time, states):
     """Means, factors and log-weights at a batch of states for every secret, as arrays [K, B, parts, ...]."""
-    features = first_look(policy)
+    features = first_features(policy)
     kernel = policy.kernel(features, policy.system.initial_external(), time)
     law = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(policy.system.prior.secrets, states)
     if policy.parts == 1:
@@ -201,7 +201,7 @@ def test_all_of_the_network_is_learned_and_nothing_else(encoder):
     @eqx.filter_value_and_grad
     def value(network, policy, noise):
         policy = eqx.tree_at(lambda whole: whole.network, policy, network)
-        features = first_look(policy)
+        features = first_features(policy)
         kernel = policy.kernel(features, policy.system.initial_external(), jnp.asarray(1, jnp.int32))
         law = kernel(policy.system.prior.secrets[1], policy.system.equilibrium + 0.3)
         return law.log_prob(jax.lax.stop_gradient(law.sample(noise))) + law.log_choice(noise)
@@ -228,7 +228,7 @@ def test_the_trunk_is_run_once_per_secret_and_not_per_particle():
 
 
 def test_a_mixture_policy_plays_an_episode_with_particles():
-    made = eqx.tree_at(lambda whole: whole.tracker, policy("gain", 2), ParticleTracker(8))
+    made = eqx.tree_at(lambda whole: whole.tracker, policy("gain", 2), ParticleSpec(8))
     record, distances = play(Gain(), made, 4, jr.split(jr.key(0), 2), jnp.asarray([0, 2], jnp.int32))
     assert record.public.features.shape == (2, 4, 3 * 3) and finite(record) and np.all(distances < 3.0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.policies.round_units import finite, gain_units, platoon_units, wild
 from veil.policies import Limits, Transport, residual_policy
-from veil.session import first_look
+from veil.step import first_features
 from veil.systems import Gain, Platoon, finite_prior
 
 TIME = jnp.asarray(3, jnp.int32)
@@ -30,7 +30,7 @@ def made(name):
 def features(name):
     """Of a belief that has seen something, with every secret at a place of its own."""
     policy = made(name)
-    start = np.asarray(eqx.filter_jit(lambda: first_look(policy))(), float)
+    start = np.asarray(eqx.filter_jit(lambda: first_features(policy))(), float)
     count, size = policy.system.prior.log_masses.shape[0], len(policy.system.shared_fields)
     rng = np.random.default_rng(0)
     masses = rng.dirichlet(3 * np.ones(count))
@@ -133,7 +133,7 @@ def test_the_network_alone_is_learned_and_its_gradients_are_numbers(name):
         law = kernel(policy.system.prior.secrets[0], state)
         return law.log_prob(state + 0.05)
 
-    known = eqx.filter_jit(lambda policy: first_look(policy))(policy)
+    known = eqx.filter_jit(lambda policy: first_features(policy))(policy)
     for chosen in (policy, wild(policy, 0.3), wild(policy, 100.0)):
         for given in (known, features(name)):
             number, slopes = value(chosen.network, chosen, given)

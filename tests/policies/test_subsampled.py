@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from veil.beliefs import KalmanBelief, ParticleBelief, ParticleTracker
+from veil.beliefs import KalmanBelief, ParticleBelief, ParticleSpec
 from veil.policies import Blind, GaussianNoise, Quantised, Subsampled, Transport
 from veil.rollout import follow, replay, rollout
 from veil.systems import Gain, finite_prior
@@ -17,7 +17,7 @@ FRESH = np.arange(STEPS) % EVERY == 0
 INNER = {
     "noise": lambda system: GaussianNoise(system, (0.4,)),
     "transport": lambda system: Transport(system, (0.3,)),
-    "particles": lambda system: Transport(system, (0.3,), tracker=ParticleTracker(20)),
+    "particles": lambda system: Transport(system, (0.3,), tracker=ParticleSpec(20)),
 }
 
 

@@ -7,12 +7,11 @@ import pytest
 from scipy.linalg import sqrtm
 
 from tests.policies.policy_truths import MASSES, play, rig
-from veil.beliefs import KalmanBelief, KalmanTracker, ParticleTracker
+from veil.beliefs import KalmanBelief, KalmanSpec, ParticleSpec
 from veil.policies import Transport, zero_leakage_distortion
-from veil.policies.affine import nearest
-from veil.policies.metric import distortion_metric
+from veil.policies.geometry import distortion_metric, nearest
 from veil.rollout import follow
-from veil.session import first_look
+from veil.step import first_features
 from veil.systems import Gain, Platoon, finite_prior
 
 GAINS = np.asarray([0.3, 0.6, 0.9])
@@ -134,7 +133,7 @@ def test_drivers_are_hidden_at_a_small_distortion(float64):
 def test_the_law_of_the_release_has_finite_gradients_from_a_known_start(form):
     system = Platoon(initial_sd=0.0)
     policy = Transport(system, (0.06, 0.1), form=form)
-    features = first_look(policy)
+    features = first_features(policy)
     assert features.shape == (4 + 4 * 2 + 4 * 4,)
 
     @jax.jit
@@ -152,7 +151,7 @@ def test_the_law_of_the_release_has_finite_gradients_from_a_known_start(form):
 def test_before_anything_is_shared_nothing_need_be_moved(float64):
     """All secrets start alike: whatever carries the laws, the plan is the identity and costs nothing."""
     system = Platoon()
-    for tracker in (KalmanTracker(), ParticleTracker(16)):
+    for tracker in (KalmanSpec(), ParticleSpec(16)):
         belief = Transport(system, (0.06, 0.1), tracker).start(key=jr.key(0))
         assert eqx.filter_jit(zero_leakage_distortion)(system, belief) < 1e-9
 

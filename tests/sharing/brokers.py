@@ -17,7 +17,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from veil.sharing import Accountant, Fault, Ledger, Sharer, mqtt
-from veil.sharing.receipt import release_of
+from veil.sharing.account import release_of
 from veil.systems import Gain
 
 ABOUT = {"system": "Gain", "policy": "stand", "seed": 1, "budget": None}

@@ -21,7 +21,7 @@ import numpy as np
 from veil.cli import main
 from veil.sharing import snapshot
 from veil.sharing.ledger import Ledger
-from veil.sharing.private import MemoryFile
+from veil.sharing.secret_files import MemoryFile
 
 # Points between the first byte in the ledger and the first byte on the way out, the others, and those of a
 # policy with private memory.
@@ -33,7 +33,7 @@ FAILURES = ("full disk", "bug", "abort")  # ends of other kinds
 SNAPSHOTS = 16  # steps between two; usually there are more
 
 # Processes are forked from a server that has loaded this module, so that they need not load what it loads.
-for _module in ("beliefs", "learners.store", "sharing.sharer", "sharing.stream"):
+for _module in ("beliefs", "io", "sharing.sharer", "sharing.stream"):
     importlib.import_module(f"veil.{_module}")
 
 

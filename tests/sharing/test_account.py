@@ -13,11 +13,19 @@ from tests.sharing.streams import NOISE, SECRET, Plant, kalman_charges, noise_po
 from veil.components import grouped
 from veil.laws import Gaussian
 from veil.policies import GaussianNoise, Truth
-from veil.sharing import Ledger, LedgerError, Sharer, ledger_chart
+from veil.sharing import Ledger, LedgerError, Sharer
 from veil.sharing import account as account_module
+from veil.sharing import ledger_plot as ledger_chart
 from veil.sharing.account import DECISIONS, read_account
-from veil.sharing.chain import ROOM, chained
-from veil.sharing.recharge import Recharge, _charged, rebuilt, recharge, stronger, totals
+from veil.sharing.ledger import ROOM, chained
+from veil.sharing.recompute_charges import (
+    RecomputedCharges,
+    _charged,
+    rebuilt,
+    recompute_charges,
+    stronger,
+    totals,
+)
 from veil.systems import Gain
 from veil.types import LOG_ZERO
 
@@ -166,7 +174,7 @@ def test_charged_again_are_the_integrals_of_a_kalman_filter(noisy):
     opened = [entry["decision"] == "released" for entry in entries]
     rows = [(e["external"][0], 0.0 if e["shared"] is None else e["shared"][0]) for e in entries]
     truth = np.where(opened, kalman_charges(rows, opened), 0.0)
-    again = recharge(rebuilt(noise_policy(), account), account)
+    again = recompute_charges(rebuilt(noise_policy(), account), account)
     assert [one.step for one in again] == list(range(1, 25))
     assert np.allclose([one.value for one in again], truth, rtol=0.0, atol=1e-9)
     assert all(one.value <= one.charged + 1e-6 and one.short <= 0.0 for one in again)
@@ -197,7 +205,7 @@ def test_a_replay_needs_public_data_only_and_finds_every_charge(tmp_path, make, 
     account = read_account(shared(tmp_path / "ledger", make(), **options))
     assert decisions | {"fault", "gap"} <= set(account.counts())
     named = {key: value for key, value in options.items() if key != "budget"}
-    again = recharge(rebuilt(make(), account, **named), account)
+    again = recompute_charges(rebuilt(make(), account, **named), account)
     assert all(one.short <= 0.0 for one in again)
     opened = [one for one in again if one.method != "nothing"]
     assert len(opened) == sum(account.counts().get(name, (0,))[0] for name in ("released", "blurred"))
@@ -218,7 +226,7 @@ def test_another_policy_and_other_charges_are_refused(noisy, tmp_path):
     entries[4]["charge"] += 1e-8
     account = read_account(rewritten(tmp_path / "ledger", entries))
     with pytest.raises(LedgerError, match=r"Step 4 was charged .* history gives"):
-        recharge(rebuilt(noise_policy(), account), account)
+        recompute_charges(rebuilt(noise_policy(), account), account)
 
 
 def by_grid(weights, means, sds, points=40001):
@@ -278,18 +286,18 @@ def test_two_axes_are_one_where_only_one_tells(float64):
     assert found is not None and found[2] == "quadrature" and abs(found[0] - truth) <= found[1] + 1e-9
     for decision in ("released", "blurred"):
         one = _charged({"step": 3, "charge": 0.4, "decision": decision}, mixture)
-        assert one == Recharge(3, 0.4, *found)
+        assert one == RecomputedCharges(3, 0.4, *found)
         assert _charged({"step": 3, "charge": 0.4, "decision": decision}, None).method == "live"
     assert _charged({"step": 3, "charge": 0.0, "decision": "blind"}, mixture).value == 0.0
 
 
 def test_a_charge_is_short_only_beyond_the_error_of_the_value():
-    assert Recharge(1, 0.2, 0.2 + 2e-6, 1e-6, "quadrature").short == pytest.approx(1e-6, rel=0.01)
-    assert Recharge(1, 0.2, 0.2 + 0.5e-6, 1e-6, "quadrature").short < 0.0
-    assert Recharge(1, 0.2, 0.204, 1e-3, "estimate").short == pytest.approx(-1e-3, rel=0.01)
-    assert Recharge(1, 0.2, 0.206, 1e-3, "estimate").short == pytest.approx(1e-3, rel=0.01)
-    rows = [Recharge(n, 0.2, 0.1 * n, 3e-3 + n * 1e-3, "estimate") for n in (0, 1)]
-    rows.append(Recharge(3, 0.2, 0.5, 1e-4, "quadrature"))
+    assert RecomputedCharges(1, 0.2, 0.2 + 2e-6, 1e-6, "quadrature").short == pytest.approx(1e-6, rel=0.01)
+    assert RecomputedCharges(1, 0.2, 0.2 + 0.5e-6, 1e-6, "quadrature").short < 0.0
+    assert RecomputedCharges(1, 0.2, 0.204, 1e-3, "estimate").short == pytest.approx(-1e-3, rel=0.01)
+    assert RecomputedCharges(1, 0.2, 0.206, 1e-3, "estimate").short == pytest.approx(1e-3, rel=0.01)
+    rows = [RecomputedCharges(n, 0.2, 0.1 * n, 3e-3 + n * 1e-3, "estimate") for n in (0, 1)]
+    rows.append(RecomputedCharges(3, 0.2, 0.5, 1e-4, "quadrature"))
     assert totals(rows) == (pytest.approx(0.6), pytest.approx(math.hypot(3e-3, 4e-3) + 1e-4))
 
 

@@ -13,9 +13,9 @@ from tests.sharing.brokers import Stand, input_line
 from veil.cli import main
 from veil.cli.mistakes import Mistake
 from veil.cli.mqtt_options import Network
-from veil.sharing import Fault, Ledger, mqtt, outbox, stream
-from veil.sharing.mqtt import WINDOW, Link, Lost, Route
-from veil.sharing.outbox import AGAIN, Mark, Outbox
+from veil.sharing import Fault, Ledger, mqtt, stream
+from veil.sharing import mqtt as outbox
+from veil.sharing.mqtt import AGAIN, WINDOW, Link, Lost, Mark, Outbox, Route
 
 ROUTE = Route("localhost", 1883, "in", "out")
 FINE = SimpleNamespace(is_failure=False, value=1)

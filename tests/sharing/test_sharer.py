@@ -23,10 +23,10 @@ from tests.sharing.streams import (
 )
 from veil.policies import GaussianNoise
 from veil.sharing import Accountant, Fault, LedgerError, Sharer, snapshot
-from veil.sharing import engines as engines_module
+from veil.sharing import step_program as engines_module
 from veil.sharing.alarm import Alarm, _normal_score
-from veil.sharing.engines import BelievingEngine
-from veil.sharing.private import checked_secret, in_prior
+from veil.sharing.secret_files import checked_secret, in_prior
+from veil.sharing.step_program import BeliefEngine
 from veil.systems import Platoon
 
 BUDGET = 0.15
@@ -161,14 +161,14 @@ def test_an_edited_ledger_another_policy_and_a_second_process_are_refused(story,
 
 def test_a_ledger_that_this_program_would_have_charged_otherwise_is_refused(story, tmp_path, monkeypatch):
     """The chain holds, but the numbers are those of another version or machine: the spending is not known."""
-    copy, again = tmp_path / "ledger.jsonl", BelievingEngine.again
+    copy, again = tmp_path / "ledger.jsonl", BeliefEngine.again
     copy.write_bytes(story[3].read_bytes())
 
     def otherwise(engine, entry):
         made = again(engine, entry)
         return replace(made, charge=made.charge + 1e-6)
 
-    monkeypatch.setattr(BelievingEngine, "again", otherwise)
+    monkeypatch.setattr(BeliefEngine, "again", otherwise)
     with pytest.raises(LedgerError, match="Step 1 of the ledger was charged otherwise"):
         Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy)
 
@@ -292,13 +292,13 @@ def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, m
     with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
         run(sharer, plant, 47)
     kept = snapshot.beside(path)
-    states, replayed, again = [], [], BelievingEngine.again
+    states, replayed, again = [], [], BeliefEngine.again
 
     def noted(self, entry):
         replayed.append(entry["step"])
         return again(self, entry)
 
-    monkeypatch.setattr(BelievingEngine, "again", noted)
+    monkeypatch.setattr(BeliefEngine, "again", noted)
     for change in (lambda whole: whole, lambda whole: whole[:-1] + b"?", None):
         if change is None:
             kept.unlink()

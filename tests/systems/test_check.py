@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from veil.checks.system import check_system
 from veil.laws import Gaussian, diagonal_gaussian
-from veil.systems import ColouredPlatoon, Field, Platoon, Prior, System, check_system, finite_prior
+from veil.systems import ColouredPlatoon, Field, Platoon, Prior, System, finite_prior
 
 SOUND: dict[str, Callable] = {
     "initial": lambda secret: diagonal_gaussian(jnp.ones(2), jnp.array([0.5, 0.3])),

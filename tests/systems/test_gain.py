@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from veil.systems import Gain, check_system, finite_prior
+from veil.checks.system import check_system
+from veil.systems import Gain, finite_prior
 
 SECRET = jnp.array([0.6])
 

@@ -7,9 +7,10 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from veil.checks.system import check_system
 from veil.policies import Truth
 from veil.rollout import rollout
-from veil.systems import IdmPlatoon, Platoon, check_system, finite_prior
+from veil.systems import IdmPlatoon, Platoon, finite_prior
 
 
 def transcribed(secret, state, ahead, standing, gap, top=30.0):

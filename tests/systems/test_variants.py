@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from veil.checks.system import check_system
 from veil.laws import Gaussian
 from veil.systems import (
     ColouredPlatoon,
@@ -12,7 +13,6 @@ from veil.systems import (
     WithInitial,
     WithNoise,
     WithPrior,
-    check_system,
     finite_prior,
 )
 

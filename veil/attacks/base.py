@@ -4,10 +4,11 @@ import abc
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from veil.rollout import Transcript
-from veil.systems.prior import Prior
+from veil.systems.base import Prior
 from veil.types import Key, Scalar
 
 
@@ -38,3 +39,15 @@ class Attack(eqx.Module):
     @abc.abstractmethod
     def __call__(self, transcript: Transcript, *, key: Key) -> Evidence:
         """The evidence in this transcript."""
+
+
+class PriorAttack(Attack):
+    """Knows the prior and nothing else."""
+
+    prior: Prior
+
+    def __call__(self, transcript: Transcript, *, key: Key) -> Evidence:
+        """No evidence."""
+        del transcript, key
+        zeros = jnp.zeros_like(self.prior.log_masses)
+        return Evidence(zeros, jnp.ones_like(zeros[0]), jnp.asarray(False))

@@ -1,6 +1,7 @@
 """How particles are aimed: not at all, at the next release, or at all releases to come."""
 
 import abc
+import math
 
 import equinox as eqx
 import jax
@@ -8,14 +9,97 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from veil import linalg
-from veil.attacks.potential import Potential, aim, flat
-from veil.attacks.surrogate import Smoothed
 from veil.beliefs.kalman import move, update
-from veil.kernel import Kernel
-from veil.laws import Gaussian
+from veil.beliefs.proposals import as_gaussian
+from veil.laws import Finite, Gaussian, Kernel, diagonal_gaussian, match_moments
 from veil.policies.base import Policy
+from veil.policies.plain import GridKernel
 from veil.systems.base import System
-from veil.types import Secret, State
+from veil.types import Noise, Scalar, Secret, State
+
+# Variance of a number that is uniform in a cell of length one.
+UNIFORM_VARIANCE = 1.0 / 12.0
+
+
+class GaussianisedKernel(Kernel):
+    """The Gaussian nearest to each release law, by its moments.
+
+    A quantiser is taken as its input plus noise of the variance of a cell: its own derivative is zero
+    almost everywhere and would aim at nothing. A law on few atoms gets their mean and covariance, with a
+    floor that keeps it from being a point.
+    """
+
+    inner: Kernel
+
+    def __call__(self, secret: Secret, state: State) -> Gaussian:
+        """A Gaussian law with a density."""
+        if isinstance(self.inner, GridKernel):
+            return diagonal_gaussian(self.inner.system.output(state), UNIFORM_VARIANCE**0.5 * self.inner.step)
+        law = self.inner(secret, state)
+        return _spread(law) if isinstance(law, Finite) else as_gaussian(law)
+
+
+def _spread(law: Finite) -> Gaussian:
+    """Mean and covariance of the atoms, each blurred by a tenth of their range."""
+    size = law.atoms.shape[-1]
+    range_ = jnp.max(law.atoms, axis=0) - jnp.min(law.atoms, axis=0)
+    floor = jnp.where(range_ > 0, 0.1 * range_, 1.0)
+    scale = jnp.broadcast_to(jnp.diag(floor), (*law.atoms.shape, size))
+    return match_moments(jax.nn.log_softmax(law.log_masses), Gaussian(law.atoms, scale))
+
+
+WIDEN = 1.05  # the aimed law is a little wider than the potential asks for
+
+DEFENCE = 0.02  # share of particles drawn from their origin, so that a weight is at most K(y|x)/DEFENCE
+
+
+class Potential(eqx.Module):
+    """log ψ(x) = −½ δᵀ Λ δ + ηᵀ δ up to a constant, δ = x − centre."""
+
+    centre: Float[Array, " N"]
+    precision: Float[Array, "N N"]
+    pull: Float[Array, " N"]
+
+
+def flat(centre: State) -> Potential:
+    """ψ = 1: aims at nothing."""
+    size = centre.shape[0]
+    return Potential(centre, jnp.zeros((size, size), centre.dtype), jnp.zeros_like(centre))
+
+
+class Aimed(eqx.Module):
+    """The law of z under origin and potential: N(mean, (root rootᵀ)⁻¹), and log ∫ N(z; 0, I) ψ dz."""
+
+    mean: Float[Array, " N"]
+    root: Float[Array, "N N"]  # Cholesky factor of the precision
+    log_mass: Scalar
+
+
+def aim(potential: Potential, origin: Gaussian) -> Aimed:
+    """Combine where a particle comes from with where it should go."""
+    offset = origin.mean - potential.centre
+    pushed = linalg.apply(potential.precision, offset)
+    gradient = linalg.apply_transposed(origin.scale, potential.pull - pushed)
+    inner = linalg.symmetric(linalg.sandwich(origin.scale, potential.precision))
+    root = linalg.cholesky(jnp.eye(offset.shape[0], dtype=offset.dtype) + inner)
+    half = linalg.solve_lower(root, gradient)
+    mean = linalg.apply_transposed(linalg.invert_lower(root), half)
+    at_mean = linalg.dot(potential.pull, offset) - 0.5 * linalg.dot(offset, pushed)
+    return Aimed(mean, root, at_mean + 0.5 * (linalg.dot(half, half) - linalg.log_determinant(root)))
+
+
+def draw(aimed: Aimed, noise: Noise, uniform: Scalar) -> Noise:
+    """Z from the defensive mixture (1 − DEFENCE) N(mean, WIDEN · (root rootᵀ)⁻¹) + DEFENCE N(0, I)."""
+    moved = aimed.mean + math.sqrt(WIDEN) * linalg.apply_transposed(linalg.invert_lower(aimed.root), noise)
+    return jnp.where(uniform < DEFENCE, noise, moved)
+
+
+def log_correction(aimed: Aimed, z: Noise) -> Scalar:
+    """Log N(z; 0, I) − log of the density that `draw` has at z."""
+    apart = linalg.apply_transposed(aimed.root, z - aimed.mean)
+    log_volume = 0.5 * linalg.log_determinant(aimed.root) - 0.5 * z.shape[0] * math.log(WIDEN)
+    log_ratio = log_volume - 0.5 * linalg.dot(apart, apart) / WIDEN + 0.5 * linalg.dot(z, z)
+    return -jnp.logaddexp(math.log1p(-DEFENCE) + log_ratio, jnp.full_like(log_ratio, math.log(DEFENCE)))
 
 
 class Public(eqx.Module):
@@ -102,7 +186,7 @@ class Twisted(Guide):
 
 def release_potential(kernel: Kernel, secret: Secret, state: State, step: Public) -> Potential:
     """The likelihood of y_t around a state, the kernel linearised there; flat where there is no release."""
-    smooth = Smoothed(kernel)
+    smooth = GaussianisedKernel(kernel)
     law = smooth(secret, state)
     jacobian = jax.jacfwd(lambda at: smooth(secret, at).mean)(state)
     whitener = linalg.invert_lower(law.scale)
@@ -115,7 +199,7 @@ def filtered_path(system: System, policy: Policy, secret: Secret, public: Public
     """Means of an extended Kalman filter after each release."""
 
     def step(law: Gaussian, now: Public) -> tuple[Gaussian, State]:
-        after, _ = update(Smoothed(now.kernel(policy)), secret, law, now.shared)
+        after, _ = update(GaussianisedKernel(now.kernel(policy)), secret, law, now.shared)
         kept = jax.tree.map(lambda new, old: jnp.where(now.active, new, old), after, law)
         return move(system, secret, kept, now.external), kept.mean
 

@@ -6,12 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from veil.attacks.base import Attack, Evidence
-from veil.attacks.surrogate import Smoothed
-from veil.beliefs import KalmanBelief, ObservedBelief
-from veil.kernel import Kernel
-from veil.laws import Law
-from veil.policies.base import Policy, Time
-from veil.policies.wrapping import Wrapping
+from veil.attacks.guides import GaussianisedKernel
+from veil.beliefs.kalman import KalmanBelief
+from veil.beliefs.observed import ObservedBelief
+from veil.laws import Kernel, Law
+from veil.policies.base import Policy, Time, Wrapping
 from veil.rollout import Trail, Transcript, follow
 from veil.systems.base import System
 from veil.types import External, Features, Key, Secret, State
@@ -29,7 +28,9 @@ class KalmanBank(Attack):
 
     def trail(self, transcript: Transcript, *, key: Key) -> Trail:
         """The posterior after each release."""
-        return follow(self.system, Smooth(self.policy), KalmanBelief.start(self.system), transcript, key=key)
+        return follow(
+            self.system, GaussianisedPolicy(self.policy), KalmanBelief.start(self.system), transcript, key=key
+        )
 
 
 class Observer(Attack):
@@ -47,7 +48,7 @@ class Observer(Attack):
         return follow(self.system, self.policy, ObservedBelief.start(self.system), transcript, key=key)
 
 
-class Smooth(Wrapping):
+class GaussianisedPolicy(Wrapping):
     """A policy whose kernels are replaced by smooth ones, for filters that linearise."""
 
     inner: Policy
@@ -57,10 +58,10 @@ class Smooth(Wrapping):
 
     def kernel(self, features: Features, external: External, time: Time) -> Kernel:
         """The inner kernel, made Gaussian."""
-        return Smoothed(self.inner.kernel(features, external, time))
+        return GaussianisedKernel(self.inner.kernel(features, external, time))
 
 
-class Translated(Wrapping):
+class MisspecifiedPolicy(Wrapping):
     """A policy as seen by an adversary whose model is another one than the owner's.
 
     The adversary's secret k is what the owner takes for `believed[k]`, and the owner sees the leading
@@ -79,14 +80,14 @@ class Translated(Wrapping):
         """The adversary's model."""
         return self.model
 
-    def kernel(self, features: Features, external: External, time: Time) -> "TranslatedKernel":
+    def kernel(self, features: Features, external: External, time: Time) -> "MisspecifiedKernel":
         """The owner's kernel in the terms of the adversary."""
         inner = self.inner.kernel(features, external, time)
         size = len(self.inner.system.state_fields)
-        return TranslatedKernel(inner, self.system.prior.secrets, self.believed, size)
+        return MisspecifiedKernel(inner, self.system.prior.secrets, self.believed, size)
 
 
-class TranslatedKernel(Kernel):
+class MisspecifiedKernel(Kernel):
     """The inner kernel at the owner's secret and the owner's part of the state."""
 
     inner: Kernel

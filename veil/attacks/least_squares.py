@@ -10,8 +10,7 @@ from jaxtyping import Array, Float
 from veil import linalg
 from veil.attacks.base import Attack, Evidence
 from veil.rollout import Transcript
-from veil.systems.base import System
-from veil.systems.prior import Prior
+from veil.systems.base import Prior, System
 from veil.types import External, Key, Scalar, Secret, Shared, State
 
 SWEEPS = 2  # the first is weighted by residuals at the prior's mean, the others by those of the last fit

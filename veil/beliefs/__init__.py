@@ -1,28 +1,26 @@
 """Beliefs: what the public history tells about the secret and the state."""
 
-from veil.beliefs.base import Belief, Health
-from veil.beliefs.kalman import KalmanBelief
-from veil.beliefs.observed import ObservedBelief
-from veil.beliefs.particles import ParticleBelief, Scheme
+from veil.beliefs.base import Belief, FilterSpec, Health, PriorBelief
+from veil.beliefs.kalman import KalmanBelief, KalmanSpec
+from veil.beliefs.observed import ObservedBelief, ObservedSpec
+from veil.beliefs.particles import ParticleBelief, ParticleSpec, Scheme
 from veil.beliefs.pooled import PooledBelief
-from veil.beliefs.prior import PriorBelief
 from veil.beliefs.proposals import Bootstrap, Guided, Proposal
-from veil.beliefs.trackers import KalmanTracker, ObservedTracker, ParticleTracker, Tracker
 
 __all__ = [
     "Belief",
     "Bootstrap",
+    "FilterSpec",
     "Guided",
     "Health",
     "KalmanBelief",
-    "KalmanTracker",
+    "KalmanSpec",
     "ObservedBelief",
-    "ObservedTracker",
+    "ObservedSpec",
     "ParticleBelief",
-    "ParticleTracker",
+    "ParticleSpec",
     "PooledBelief",
     "PriorBelief",
     "Proposal",
     "Scheme",
-    "Tracker",
 ]

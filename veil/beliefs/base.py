@@ -12,8 +12,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
 from veil.components import Components, grouped
-from veil.kernel import Kernel
-from veil.laws import Gaussian, Law, Mixture
+from veil.laws import Gaussian, Kernel, Law, Mixture
 from veil.systems.base import System
 from veil.types import LOG_ZERO, External, Key, Scalar, Shared
 
@@ -83,7 +82,7 @@ def floored(log_values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return jnp.where(log_values > LOG_ZERO, log_values, LOG_ZERO)
 
 
-def absorb(log_masses: Masses, log_likelihood: Masses) -> tuple[Masses, Scalar, Bool[Array, " K"]]:
+def bayes_update(log_masses: Masses, log_likelihood: Masses) -> tuple[Masses, Scalar, Bool[Array, " K"]]:
     """Bayes' rule over the secrets: new log-masses, log p(y_t | h_t), and which secrets were impossible."""
     depleted = log_likelihood < 0.5 * LOG_ZERO
     joint = floored(log_masses + log_likelihood)
@@ -97,3 +96,38 @@ def untouched(log_masses: Masses, effective: Masses) -> Health:
     """Health of a step in which nothing was released."""
     zeros = jnp.zeros_like(log_masses)
     return Health(zeros[0], zeros, effective, jnp.zeros(zeros.shape, bool))
+
+
+class PriorBelief(Belief):
+    """The prior masses at every step and nothing about the state, at no cost."""
+
+    secrets: Float[Array, "K P"]
+    log_masses: Float[Array, " K"]
+
+    @classmethod
+    def start(cls, system: System) -> "PriorBelief":
+        """The prior of the system."""
+        return cls(system.prior.secrets, system.prior.log_masses)
+
+    def moments(self) -> Gaussian:
+        """Refuse: the state is unknown."""
+        raise TypeError("A PriorBelief knows nothing about the state. Use ParticleBelief or KalmanBelief.")
+
+    def components(self, kernel: Kernel) -> Components:
+        """Refuse: the release is unknown."""
+        raise TypeError("A PriorBelief cannot predict a release. Use ParticleBelief or KalmanBelief.")
+
+    def advance(
+        self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
+    ) -> tuple["PriorBelief", Health]:
+        """The same belief."""
+        del system, kernel, external, shared, key
+        return self, untouched(self.log_masses, jnp.full_like(self.log_masses, jnp.inf))
+
+
+class FilterSpec(eqx.Module):
+    """A choice of belief."""
+
+    @abc.abstractmethod
+    def start(self, system: System, *, key: Key) -> Belief:
+        """The belief about this system at t = 1."""

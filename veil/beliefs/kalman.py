@@ -5,12 +5,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.beliefs.base import Belief, Health, absorb, floored, mixture_components, untouched
+from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
 from veil.beliefs.proposals import condition, release_line
 from veil.components import Components
-from veil.kernel import Kernel
-from veil.laws import Gaussian
-from veil.laws.gaussian import LOG_TWO_PI
+from veil.laws import LOG_TWO_PI, Gaussian, Kernel
 from veil.systems.base import System
 from veil.types import External, Key, Scalar, Secret, Shared
 
@@ -51,7 +49,7 @@ class KalmanBelief(Belief):
         states, log_masses, health = self.states, self.log_masses, untouched(self.log_masses, effective)
         if shared is not None:
             states, gains = jax.vmap(update, (None, 0, 0, None))(kernel, self.secrets, states, shared)
-            log_masses, log_evidence, depleted = absorb(log_masses, floored(gains))
+            log_masses, log_evidence, depleted = bayes_update(log_masses, floored(gains))
             health = Health(log_evidence, floored(gains), effective, depleted)
         moved = jax.vmap(move, (None, 0, 0, None))(system, self.secrets, states, external)
         return type(self)(self.secrets, log_masses, moved), health
@@ -89,3 +87,12 @@ def _joined(first: Float[Array, "d n"], second: Float[Array, "d d"]) -> Float[Ar
     """Triangular factor of first·firstᵀ + second·secondᵀ."""
     rows = jnp.concatenate([first, second], axis=1)
     return linalg.triangular_root(rows, jnp.ones_like(rows[0]))
+
+
+class KalmanSpec(FilterSpec):
+    """One extended Kalman filter per secret."""
+
+    def start(self, system: System, *, key: Key) -> KalmanBelief:
+        """Nothing is random."""
+        del key
+        return KalmanBelief.start(system)

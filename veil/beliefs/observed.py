@@ -4,12 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from veil.beliefs.base import Belief, Health, absorb, floored, mixture_components, untouched
+from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
 from veil.beliefs.kalman import move
 from veil.components import Components
-from veil.kernel import Kernel
-from veil.laws import Gaussian, Held, Point
-from veil.laws.gaussian import LOG_TWO_PI
+from veil.laws import LOG_TWO_PI, Gaussian, Kernel, Point, SwitchedLaw
 from veil.systems.base import System
 from veil.types import External, Key, Scalar, Shared, State
 
@@ -64,9 +62,9 @@ class ObservedBelief(Belief):
             return type(self)(self.secrets, self.log_masses, moved), untouched(self.log_masses, effective)
         log_likelihood = floored(jax.vmap(_log_density, (0, None))(self.states, shared))
         law = kernel(self.secrets[0], self.states.mean[0])
-        if isinstance(law, Held):  # what is not fresh says nothing about the state
+        if isinstance(law, SwitchedLaw):  # what is not fresh says nothing about the state
             log_likelihood = jnp.where(law.fresh, log_likelihood, 0.0)
-        log_masses, log_evidence, depleted = absorb(self.log_masses, log_likelihood)
+        log_masses, log_evidence, depleted = bayes_update(self.log_masses, log_likelihood)
         moved = jax.vmap(system.transition, (0, None, None))(self.secrets, shared, external)
         health = Health(log_evidence, log_likelihood, effective, depleted)
         return type(self)(self.secrets, log_masses, moved), health
@@ -86,3 +84,12 @@ def _log_density(law: Gaussian, value: State) -> Scalar:
         density = -0.5 * (noise[i] ** 2 + LOG_TWO_PI) - jnp.log(safe)
         total = total + jnp.where(sd > 0, density, jnp.where(matches, 0.0, -jnp.inf))
     return total
+
+
+class ObservedSpec(FilterSpec):
+    """The transition densities, for sharing the state as it is."""
+
+    def start(self, system: System, *, key: Key) -> ObservedBelief:
+        """Nothing is random."""
+        del key
+        return ObservedBelief.start(system)

@@ -13,23 +13,16 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
 from veil import linalg
-from veil.beliefs.base import (
-    Belief,
-    Health,
-    absorb,
-    floored,
-    mixture_components,
-    untouched,
-)
-from veil.beliefs.proposals import Bootstrap, Particle, Proposal
+from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
+from veil.beliefs.proposals import Bootstrap, Guided, Particle, Proposal
 from veil.components import Components
-from veil.kernel import Kernel
-from veil.laws import Gaussian
+from veil.laws import Gaussian, Kernel
 from veil.resampling import effective_sample_size, systematic
 from veil.systems.base import System
 from veil.types import LOG_ZERO, External, Key, Shared
 
 States = Float[Array, "K M N"]
+
 LogWeights = Float[Array, "K M"]
 
 
@@ -110,7 +103,7 @@ class ParticleBelief(Belief):
         states, gains = propose(kernel, self.secrets, Particle(self.states, self.origin), shared, noise)
         joint = floored(self.log_weights + floored(gains))
         log_likelihood = logsumexp(joint, axis=1)
-        log_masses, log_evidence, depleted = absorb(self.log_masses, log_likelihood)
+        log_masses, log_evidence, depleted = bayes_update(self.log_masses, log_likelihood)
         # Where nothing explains the release, the particles go on as equals.
         impossible = log_likelihood < 0.5 * LOG_ZERO
         log_weights = jnp.where(
@@ -165,3 +158,14 @@ def _noise(scheme: Scheme, secrets: int, shape: tuple[int, int], dtype: jnp.dtyp
     if scheme.coupled:
         return jnp.broadcast_to(jr.normal(key, shape, dtype), (secrets, *shape))
     return jr.normal(key, (secrets, *shape), dtype)
+
+
+class ParticleSpec(FilterSpec):
+    """`count` particles per secret, by default guided: a bootstrap filter is poor where noise is small."""
+
+    count: int = eqx.field(static=True)
+    scheme: Scheme = eqx.field(default_factory=lambda: Scheme(proposal=Guided()))
+
+    def start(self, system: System, *, key: Key) -> ParticleBelief:
+        """Particles from the initial law."""
+        return ParticleBelief.start(system, self.count, key=key, scheme=self.scheme)

@@ -15,8 +15,7 @@ from veil import linalg
 from veil.beliefs.base import Belief, Health, floored, untouched
 from veil.beliefs.particles import ParticleBelief, Scheme
 from veil.components import Components
-from veil.kernel import Kernel
-from veil.laws import Gaussian
+from veil.laws import Gaussian, Kernel
 from veil.resampling import effective_sample_size
 from veil.systems.base import System
 from veil.types import LOG_ZERO, External, Key, Shared

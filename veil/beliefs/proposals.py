@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.kernel import Kernel
-from veil.laws import Gaussian, Held, Law, Mixture
+from veil.laws import Gaussian, Kernel, Law, Mixture, SwitchedLaw
 from veil.types import Noise, Scalar, Secret, Shared, State
 
 
@@ -110,7 +109,7 @@ def as_gaussian(law: Law) -> Gaussian:
         return law
     if isinstance(law, Mixture):
         return law.moments()
-    if isinstance(law, Held):
+    if isinstance(law, SwitchedLaw):
         inner = as_gaussian(law.inner)
         unit = jnp.eye(inner.mean.shape[-1], dtype=inner.mean.dtype)
         return Gaussian(jnp.where(law.fresh, inner.mean, law.value), jnp.where(law.fresh, inner.scale, unit))

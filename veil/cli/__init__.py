@@ -1,1 +1,1 @@
-"""The command line: one file per command, each a thin coat around one function of the library."""
+"""The command line: one file per command."""

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from veil.auditing.options import Options
 from veil.cli.bars import bars
 from veil.cli.mistakes import Mistake, complain
 from veil.cli.policies import Choice, agree, run_folder, subject
+from veil.settings import AuditSettings
 
 if TYPE_CHECKING:
-    from veil.auditing import result
-    from veil.policies import Policy, PrivatePolicy
+    from veil.policies.base import Policy, PrivatePolicy
+    from veil.results import audit as result
     from veil.rollout import Record
-    from veil.systems import System
+    from veil.systems.base import System
+
 
 REFUSED = 3  # exit code where nothing can be certified
+
 FOLDER = "(default: audit/SYSTEM-POLICY, or RUN/audit)"
+
 Report = Callable[[str, int, int], None]
 
 
@@ -39,7 +42,7 @@ class Audit:
     system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM or RUN]")] = "platoon"
     """System (platoon, coloured_platoon, idm_platoon, gain, FILE.py:NAME), or a folder of `veil train`"""
     sharing: Choice = field(default_factory=Choice)
-    extent: Options = field(default_factory=Options)
+    extent: AuditSettings = field(default_factory=AuditSettings)
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder for the files and the pictures"""
     transcripts: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
@@ -100,8 +103,8 @@ class Audit:
     def measure(self, system: "System", policy: "Policy | PrivatePolicy") -> "result.Audit":
         """The audit itself, with progress on stderr."""
         import veil
-        from veil.auditing import engine
-        from veil.auditing.store import Store, fingerprint
+        from veil.evaluation import audit as engine
+        from veil.io import Store, fingerprint
 
         records = self.recorded(system, policy)
         store = Store(self.folder, fingerprint(system, policy, self.extent, records, veil.__version__))
@@ -112,7 +115,7 @@ class Audit:
         """The episodes of the file, if there is one."""
         if self.transcripts is None:
             return None
-        from veil.auditing.transcripts import TranscriptError, load
+        from veil.evaluation.transcript_file import TranscriptError, load
 
         try:
             return load(self.transcripts, system, policy)
@@ -122,8 +125,10 @@ class Audit:
 
 def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
     """Write the files and pictures, print tables, verdict and paths; whether the verdict is a refusal."""
-    from veil.auditing import files, pictures, words
     from veil.cli import audit_table
+    from veil.results import audit_file as files
+    from veil.results import audit_plots as pictures
+    from veil.results import audit_text as words
 
     paths = [*files.write(found, folder), *pictures.draw(found, folder)]
     audit_table.show(found, explain=explain)

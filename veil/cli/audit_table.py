@@ -6,11 +6,14 @@ import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veil.auditing.result import AttackResult, Audit, Leakage, WorldResult
-    from veil.auditing.statistics import Mean, Rate
+    from veil.results.audit import AttackResult, Audit, ScenarioResult
+    from veil.stats import Leakage, Mean, Rate
+
 
 WIDTH = 100  # of paragraphs
+
 Rows = list[tuple[str, ...]]
+
 ROLES = {"attack": "", "assisted": "knows more", "mismatched": "wrong model"}
 
 
@@ -29,10 +32,15 @@ def show(audit: "Audit", *, explain: bool) -> None:
 
 
 LEAKAGE = ("releases", "lower ± s.e.", "upper ± s.e.", "interval, nats", "interval, bits", "of H(q)")
+
 ATTACKS = ("attacker", "knows", "accuracy [95 %]", "lower ± s.e.", "raw", "calibration", "episodes", "note")
+
 USE = ("use", "value ± s.e.", "unit", "with true data", "change, %")
+
 WORLDS = ("world", "attacker", "accuracy [95 %]", "chance", "lower ± s.e.", "H(q)", "distortion")
+
 PARTS = ("about", *LEAKAGE[1:-1], "of the most")
+
 GATE = ("input", "value")
 
 
@@ -83,7 +91,7 @@ def use_rows(audit: "Audit") -> Rows:
     ]
 
 
-def world_rows(row: "WorldResult") -> Rows:
+def world_rows(row: "ScenarioResult") -> Rows:
     """One line per attacker of a world; what is common is said once."""
     common = (f"{row.chance:.3f}", f"{row.entropy:.3f}", number(row.distortion))
     lines = []

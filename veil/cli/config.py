@@ -11,6 +11,7 @@ from veil.cli.mistakes import Mistake, guess
 from veil.cli.words import Given
 
 FLAG = "--config"
+
 WIDTH = 110  # of a line in a file
 
 

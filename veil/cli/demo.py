@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from veil.auditing.options import Options
 from veil.cli import systems
 from veil.cli.audit import Audit
 from veil.cli.mistakes import Mistake, complain
 from veil.cli.report import Report
 from veil.cli.train import Train
-from veil.learners.options import Training
+from veil.settings import AuditSettings, TrainSettings
 
 if TYPE_CHECKING:
-    from veil.learners.runs import Run
+    from veil.learners.run import Run
+
 
 SYSTEM, SECRET = "platoon", 2  # the third driver is the simulated one
+
 NAMES = ("true data", "learned")
+
 TITLE = "What shared platoon data tell about the driver"
+
 BUDGET = 0.1  # nats
 
 
@@ -36,15 +39,21 @@ class Size:
         pause: between two of them, s.
     """
 
-    training: Training
-    audit: Options
+    training: TrainSettings
+    audit: AuditSettings
     live: int
     pause: float
 
 
-FULL = Size(Training(updates=100, look=50, looked=64), Options(episodes=256, assisted=False), 50, 0.15)
+FULL = Size(
+    TrainSettings(updates=100, look=50, looked=64), AuditSettings(episodes=256, assisted=False), 50, 0.15
+)
+
 FAST = Size(
-    Training(updates=2, episodes=4, look=2, looked=8), Options(steps=5, episodes=8, assisted=False), 5, 0.0
+    TrainSettings(updates=2, episodes=4, look=2, looked=8),
+    AuditSettings(steps=5, episodes=8, assisted=False),
+    5,
+    0.0,
 )
 
 
@@ -70,7 +79,7 @@ class Demo:
 
     def run(self) -> None:
         """Do what is missing, then tell."""
-        from veil.learners.store import StoreError
+        from veil.io import StoreError
 
         began = time.monotonic()
         try:
@@ -113,7 +122,7 @@ class Demo:
 
     def begun(self, train: Train) -> "Run | None":
         """The run in a folder of the demo; refuses another one."""
-        from veil.learners import runs
+        from veil.learners import run as runs
 
         run = runs.read(train.folder) if (train.folder / runs.RUN).exists() else None
         if run is not None and run.settings != train.settings:
@@ -122,7 +131,8 @@ class Demo:
 
     def audited(self, folder: Path, *, again: bool) -> None:
         """The audit of a run, unless it is there."""
-        from veil.auditing import files, pictures
+        from veil.results import audit_file as files
+        from veil.results import audit_plots as pictures
 
         audit = Audit(str(folder), extent=self.size.audit)
         if (audit.folder / "audit.json").exists() and not again:
@@ -136,7 +146,7 @@ class Demo:
         """A few seconds of a live stream, unless they are there; a simulated vehicle always begins anew."""
         from veil.cli.live_view import view
         from veil.cli.vehicle import Vehicle
-        from veil.learners import runs
+        from veil.learners import run as runs
         from veil.sharing import snapshot
         from veil.sharing.account import read_account
         from veil.sharing.sharer import Sharer
@@ -162,7 +172,7 @@ class Demo:
     def tell(self, folders: tuple[Path, Path], page: Path, seconds: float) -> None:
         """Five lines of result, and where the report is."""
         from veil.cli import demo_result
-        from veil.reporting.audit_file import read_audit
+        from veil.report.audit_reader import read_audit
         from veil.sharing.account import read_account
 
         true, learned = (read_audit(folder / "audit") for folder in folders)

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veil.reporting.audit_file import Found
+    from veil.report.audit_reader import Found
     from veil.sharing.account import Account
+
 
 MARGIN = 11  # letters of the first word of each line
 
@@ -22,8 +23,8 @@ def lines(true: "Found", learned: "Found", account: "Account") -> list[str]:
 
 def told(found: "Found") -> str:
     """How well the best adversary guesses, and what it learns."""
-    from veil.auditing.words import percent
-    from veil.reporting import words
+    from veil.report import wording as words
+    from veil.results.audit_text import percent
 
     (low, _), entropy, best = found.interval, found.leakage.entropy, found.best
     guess = "" if best is None else f"names the driver {percent(best.accuracy.value)} of the time "
@@ -39,14 +40,14 @@ def told(found: "Found") -> str:
 
 def spent(account: "Account") -> str:
     """What the live stream was charged."""
-    from veil.reporting.words import charged
+    from veil.report.wording import charged
 
     return f"{len(account)} releases, {charged(account.total)} charged of a budget of {account.budget:g}."
 
 
 def usefulness(found: "Found") -> str:
     """How far off the receiver is."""
-    from veil.reporting.headline import TRACKING
+    from veil.report.headline import TRACKING
 
     distortion = found.quantity("distortion")
     errors = [
@@ -60,7 +61,7 @@ def usefulness(found: "Found") -> str:
 
 def cost(found: "Found") -> str:
     """Fuel against true data."""
-    from veil.reporting import words
+    from veil.report import wording as words
 
     row = found.quantity("cost")
     return "unknown." if row is None or row.change is None else f"fuel {words.change(row)} against true data."

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import tyro
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+
 SHORT = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 
 

@@ -14,19 +14,23 @@ from veil.cli import systems
 from veil.cli.bars import bars
 from veil.cli.mistakes import Mistake, complain
 from veil.cli.own_system import short
-from veil.frontier.options import WORDS, Extent
+from veil.settings import FAMILY_WORDS, FrontierSettings
 
 if TYPE_CHECKING:
-    from veil.frontier.point import Frontier as Found
-    from veil.frontier.point import Point
-    from veil.systems import System
+    from veil.results.frontier import Frontier as Found
+    from veil.results.frontier import Point
+    from veil.systems.base import System
+
 
 FOLDER = "(default: frontier/SYSTEM)"
+
 HEADS = (
     *("family", "strength", "lower ± s.e.", "upper ± s.e.", "interval, nats"),
     *("distortion", "cost, %", "note"),
 )
+
 EVERY = 25  # updates between two lines about a training, where there is no terminal
+
 Report = Callable[[str, str, int, int], None]
 
 
@@ -42,7 +46,7 @@ class Frontier:
 
     system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM]")] = "platoon"
     """System to share in: platoon, coloured_platoon, idm_platoon, gain or FILE.py:NAME"""
-    extent: Extent = field(default_factory=Extent)
+    extent: FrontierSettings = field(default_factory=FrontierSettings)
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder for the points, the files and the picture"""
 
@@ -65,11 +69,11 @@ class Frontier:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (Mistake, OSError) as mistake:
             complain("frontier", mistake)
-        from veil.frontier import engine
+        from veil import frontier as engine
 
         try:
             with progress() as report:
-                found = engine.trace(system, self.extent, folder=self.folder, report=report)
+                found = engine.trace_frontier(system, self.extent, folder=self.folder, report=report)
         except KeyboardInterrupt:
             kept = self.folder / "points"
             print(f"Stopped. Finished points are kept in {kept}; the same command goes on.", file=sys.stderr)
@@ -88,7 +92,9 @@ class Frontier:
 def publish(found: "Found", folder: Path) -> None:
     """Write the files and the picture, print the table, the words and the paths."""
     from veil.cli import audit_table
-    from veil.frontier import chart, files, words
+    from veil.results import frontier_file as files
+    from veil.results import frontier_plots as chart
+    from veil.results import frontier_text as words
 
     paths = [*files.write(found, folder), chart.draw(found, folder / "frontier.png")]
     episodes = max(point.episodes for point in found.points)
@@ -103,11 +109,11 @@ def publish(found: "Found", folder: Path) -> None:
 def line(point: "Point") -> tuple[str, ...]:
     """One row of the table."""
     from veil.cli.audit_table import number
-    from veil.frontier.words import strength
+    from veil.results.frontier_text import strength
 
     goal, leakage = point.goal, point.leakage
     return (
-        WORDS[goal.kind],
+        FAMILY_WORDS[goal.kind],
         strength(goal.kind, goal.value),
         number(leakage.lower),
         number(leakage.upper),

@@ -8,6 +8,7 @@ import textwrap
 from veil.cli.fields import Setting, groups, settings
 
 WIDEST, MARGIN = 100, 30
+
 CONFIG = "TOML file of settings, as `name = value`; flags win over it"
 
 

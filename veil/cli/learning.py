@@ -6,10 +6,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from veil.auditing.style import BLUE, GREEN, INK, ORANGE, RED
+from veil.plots import BLUE, GREEN, INK, ORANGE, RED
 
 PICTURE = "learning.png"
+
 NEAR = 2.0  # a limit within this factor of the largest distortion is drawn
+
 Lines = list[dict[str, float]]
 
 

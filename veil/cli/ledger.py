@@ -16,13 +16,17 @@ from veil.cli.policies import RUN, Choice
 from veil.cli.share import EXHAUSTED, LEDGER
 
 if TYPE_CHECKING:
-    from veil.policies import Policy, PrivatePolicy
+    from veil.policies.base import Policy, PrivatePolicy
     from veil.sharing.account import Account
-    from veil.sharing.recharge import Recharge
+    from veil.sharing.recompute_charges import RecomputedCharges
+
 
 HEADS = ("step", "decision", "charge", "total", "remaining", "ESS share", "ms", "computed again", "by")
+
 TOTALS = ("decision", "steps", "nats")
+
 PLACE = "(default: ledger.png beside the ledger)"
+
 TOO_LITTLE = 1  # exit code where a charge was too low
 
 
@@ -93,7 +97,7 @@ class Ledger:
     def run(self) -> None:
         """Verify, print, draw."""
         from veil.sharing.account import read_account
-        from veil.sharing.chain import LedgerError
+        from veil.sharing.ledger import LedgerError
 
         try:
             account = read_account(self.file)
@@ -111,12 +115,12 @@ class Ledger:
         if any(one.short > 0.0 for one in again):
             sys.exit(TOO_LITTLE)
 
-    def charged_again(self, account: "Account") -> "list[Recharge]":
+    def charged_again(self, account: "Account") -> "list[RecomputedCharges]":
         """By a stronger method; what is wrong with the flags ends the program here."""
-        from veil.learners.store import StoreError
-        from veil.policies import PrivatePolicy
-        from veil.sharing.chain import LedgerError
-        from veil.sharing.recharge import rebuilt, recharge
+        from veil.io import StoreError
+        from veil.policies.base import PrivatePolicy
+        from veil.sharing.ledger import LedgerError
+        from veil.sharing.recompute_charges import rebuilt, recompute_charges
 
         try:
             policy = self.build(account)
@@ -130,7 +134,7 @@ class Ledger:
                 particles=self.charge_particles,
             )
             with progress() as report:
-                return recharge(made, account, report)
+                return recompute_charges(made, account, report)
         except (Mistake, StoreError, LedgerError, OSError, ValueError) as error:
             complain("ledger", error)
 
@@ -139,11 +143,11 @@ class Ledger:
         names = {type(systems.build(name)).__name__: name for name in systems.NAMES}
         kind = account.about["system"]
         if kind not in names:
-            raise Mistake(f"{kind} is a system of your own: use veil.sharing.recharge from Python.")
+            raise Mistake(f"{kind} is a system of your own: use veil.sharing.recompute_charges from Python.")
         choice = replace(self.sharing, policy=str(self.trained)) if self.trained else self.sharing
         return choice.build(systems.build(names[kind]), names[kind])
 
-    def show(self, account: "Account", again: "list[Recharge]") -> None:
+    def show(self, account: "Account", again: "list[RecomputedCharges]") -> None:
         """The last steps, the sums, and what computing them again says."""
         from veil.cli.audit_table import grid
 
@@ -155,18 +159,18 @@ class Ledger:
         for line in (*sums(account), *compared(account, again)):
             print(line)
 
-    def draw(self, account: "Account", again: "list[Recharge]") -> Path:
+    def draw(self, account: "Account", again: "list[RecomputedCharges]") -> Path:
         """The picture, beside the ledger or where it was asked for."""
-        from veil.sharing import ledger_chart
+        from veil.sharing import ledger_plot as ledger_chart
 
         path = self.out or account.path.parent
         path = path / "ledger.png" if path.is_dir() else path
         return ledger_chart.draw(account, path, [one.value for one in again])
 
 
-def row(entry: dict, again: "list[Recharge]") -> tuple[str, ...]:
+def row(entry: dict, again: "list[RecomputedCharges]") -> tuple[str, ...]:
     """One step."""
-    from veil.sharing.receipt import release_of
+    from veil.sharing.account import release_of
 
     receipt = release_of(entry).receipt
     better = again[receipt.step - 1] if again else None
@@ -195,9 +199,9 @@ def sums(account: "Account") -> Iterator[str]:
         yield f"Largest charge: {charge:.6g} nats at step {step}."
 
 
-def compared(account: "Account", again: "list[Recharge]") -> Iterator[str]:
+def compared(account: "Account", again: "list[RecomputedCharges]") -> Iterator[str]:
     """What the stronger method says about the charges, in words."""
-    from veil.sharing.recharge import totals
+    from veil.sharing.recompute_charges import totals
 
     if not again:
         return

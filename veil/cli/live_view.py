@@ -10,11 +10,14 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from veil.sharing.receipt import Release
-    from veil.systems import Field
+    from veil.sharing.account import Release
+    from veil.systems.base import Field
+
 
 SHOWN = 12  # steps on the screen
+
 EVERY = 10  # steps between two lines where there is no terminal
+
 Tell = Callable[[np.ndarray, "Release"], None]
 
 

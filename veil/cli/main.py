@@ -20,8 +20,8 @@ COMMANDS = {
     "share": "Share a live stream within a budget: JSON lines in on stdin, JSON lines out on stdout.",
     "ledger": "Verify a ledger, print its charges and draw them; may run while the stream goes on.",
     "report": "Write a report about one run, or about several side by side: one HTML file, JSON and CSV.",
-    "reproduce": "Do the paper's experiment again: train, drive, read and audit every column, and compare.",
 }
+
 ABOUT = """usage: veil COMMAND [FLAGS]
 
 Share your data, keep your parameters.
@@ -51,31 +51,54 @@ def main(arguments: list[str] | None = None) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(ABOUT.format(commands="\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())))
         return
-    command = parse(arguments)
+    name, *rest = arguments
+    execute(name, command_class(name), rest)
+
+
+def command_class(name: str) -> type[Command]:
+    """The dataclass of a command by its name; a name that there is not ends the program here."""
+    from veil.cli.mistakes import Mistake, complain, known
+
+    try:
+        known("command", name, COMMANDS)
+    except Mistake as mistake:
+        complain("", mistake)
+    return getattr(importlib.import_module(f"veil.cli.{name}"), name.capitalize())
+
+
+def execute(name: str, kind: type[Command], arguments: list[str]) -> None:
+    """Parse the arguments of one command and run it.
+
+    Args:
+        name: of the command, for messages.
+        kind: its dataclass.
+        arguments: the words behind its name.
+    """
+    command = parse_as(name, kind, arguments)
     prepare()
     from veil.cli.mistakes import Mistake, complain
 
     try:
         command.run()
     except (Mistake, OSError) as mistake:
-        complain(arguments[0], mistake)
+        complain(name, mistake)
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         sys.exit(130)
 
 
 def parse(arguments: list[str]) -> Command:
-    """The command that the arguments describe; help and mistakes end the program here."""
+    """The command that these words describe; help and mistakes end the program here."""
+    name, *rest = arguments
+    return parse_as(name, command_class(name), rest)
+
+
+def parse_as(name: str, kind: type[Command], rest: list[str]) -> Command:
+    """The command of this kind with the settings that the words behind its name give."""
     from veil.cli import config, help, words
     from veil.cli.fields import settings
-    from veil.cli.mistakes import Mistake, complain, known
+    from veil.cli.mistakes import Mistake, complain
 
-    name, *rest = arguments
-    try:
-        known("command", name, COMMANDS)
-    except Mistake as mistake:
-        complain("", mistake)
-    kind = getattr(importlib.import_module(f"veil.cli.{name}"), name.capitalize())
     usual = getattr(kind, "usual", lambda given: None)
     own, given = settings(kind), dict[str, list[str]]()
     if {"-h", "--help"} & set(rest):

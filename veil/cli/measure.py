@@ -12,15 +12,19 @@ from veil.cli import systems
 from veil.cli.audit import REFUSED, progress
 from veil.cli.mistakes import Mistake, complain
 from veil.cli.policies import SD, Choice
-from veil.measuring.options import Options
+from veil.settings import MeasureSettings
 
 if TYPE_CHECKING:
-    from veil.measuring import Log, Measurement
-    from veil.policies import Policy, PrivatePolicy
-    from veil.systems import System
+    from veil.policies.base import Policy, PrivatePolicy
+    from veil.recordings.reader import Log
+    from veil.results.measurement import Measurement
+    from veil.systems.base import System
+
 
 FOLDER = "(default: measure/LOG)"
+
 Row = tuple[str, ...]
+
 HEADS = (
     *("recording", "rows", "told, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
     *("residuals follow", "times the noise", "verdict"),
@@ -71,7 +75,7 @@ class Measure:
     time: Annotated[str, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="(default: t or time)")] = ""
     """Times in seconds, to check the length of a step"""
     sharing: Sharing = field(default_factory=Sharing)
-    extent: Options = field(default_factory=Options)
+    extent: MeasureSettings = field(default_factory=MeasureSettings)
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder for the files and the picture"""
 
@@ -92,7 +96,7 @@ class Measure:
 
     def run(self) -> None:
         """Read, measure, print, write."""
-        from veil.measuring import LogError
+        from veil.recordings.reader import LogError
 
         try:
             system = systems.build(self.system)
@@ -103,16 +107,16 @@ class Measure:
         except (Mistake, LogError, OSError) as mistake:
             complain("measure", mistake)
         publish(found, self.folder)
-        from veil.measuring.words import JUDGED
+        from veil.results.measurement_text import JUDGED
 
         if not any(each.verdict.name in JUDGED for each in found):
             sys.exit(REFUSED)
 
     def recordings(self, system: "System") -> "list[Log]":
         """All recordings that were asked for."""
-        from veil.measuring import read
+        from veil.recordings.reader import read_recordings
 
-        return read(
+        return read_recordings(
             self.log,
             system,
             pairs("columns", self.columns),
@@ -123,7 +127,7 @@ class Measure:
 
     def measured(self, system: "System", logs: "list[Log]") -> "list[Measurement]":
         """Measure one after another, with progress on stderr."""
-        from veil.measuring import measure
+        from veil.recordings.measure import measure
 
         found = []
         with progress() as report:
@@ -155,7 +159,9 @@ def pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
 def publish(found: "Sequence[Measurement]", folder: Path) -> None:
     """Write the files and the picture, print the table, the verdict and the paths."""
     from veil.cli import audit_table
-    from veil.measuring import files, picture, words
+    from veil.results import measurement_file as files
+    from veil.results import measurement_plots as picture
+    from veil.results import measurement_text as words
 
     paths = [*files.write(found, folder), picture.draw(found, folder)]
     entropy = found[0].entropy
@@ -175,7 +181,7 @@ def publish(found: "Sequence[Measurement]", folder: Path) -> None:
 
 def row(found: "Measurement") -> Row:
     """One line of the table; the residuals are those of the first axis that is judged."""
-    from veil.measuring import words
+    from veil.results import measurement_text as words
 
     told, entropy = found.told, found.entropy
     interval = f" [{found.low:.3f}, {found.high:.3f}]" if told.error > 0.0 else ""

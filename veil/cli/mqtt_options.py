@@ -14,8 +14,11 @@ from veil.cli.mistakes import Mistake
 if TYPE_CHECKING:
     from veil.sharing.sharer import Sharer
 
+
 USUAL_PORT = 1883
+
 BROKER = tyro.conf.arg(metavar="HOST[:PORT]", help_behavior_hint="(default: none; stdin and stdout)")
+
 TOPIC = tyro.conf.arg(metavar="TOPIC", help_behavior_hint="")
 
 

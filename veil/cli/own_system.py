@@ -1,6 +1,5 @@
 """A system of the user's on the command line: FILE.py:NAME, or MODULE:NAME."""
 
-import importlib
 import importlib.util
 import sys
 import traceback
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING
 from veil.cli.mistakes import Mistake, known
 
 if TYPE_CHECKING:
-    from veil.systems import System
+    from veil.systems.base import System
+
 
 FORM = " Or give one of your own, as FILE.py:NAME."
 
@@ -28,7 +28,7 @@ def short(name: str) -> str:
 
 def load(name: str) -> "System":
     """The system, or what a class or function of that name makes without arguments."""
-    from veil.systems import System
+    from veil.systems.base import System
 
     place, _, attribute = name.rpartition(":")
     module = _module(place)
@@ -46,7 +46,7 @@ def load(name: str) -> "System":
 
 def _made_here(value: object, module: ModuleType) -> bool:
     """Whether this may be meant: a system, or something that makes one and was not imported."""
-    from veil.systems import System
+    from veil.systems.base import System
 
     return isinstance(value, System) or (callable(value) and value.__module__ == module.__name__)
 

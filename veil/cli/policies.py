@@ -14,8 +14,10 @@ from veil.cli.mistakes import Mistake, known
 from veil.cli.own_system import is_own, short
 
 if TYPE_CHECKING:
-    from veil.policies import Named, Policy, PrivatePolicy
-    from veil.systems import System
+    from veil.policies.base import Policy, PrivatePolicy
+    from veil.policies.registry import Named
+    from veil.systems.base import System
+
 
 # Which of the flags each policy takes.
 TAKES: dict[str, tuple[str, ...]] = {
@@ -27,8 +29,11 @@ TAKES: dict[str, tuple[str, ...]] = {
     "transport": ("sd", "particles", "share"),
     "counterfactual": ("sd",),
 }
+
 NEEDS = {"noise": "sd", "quantised": "step", "subsampled": "every"}
+
 RUN = "run.json"  # in the folder of a run
+
 SD = "(blind, transport: 0.05)"
 
 
@@ -81,7 +86,7 @@ class Choice:
 
     def named(self, system: "System | None" = None) -> "Named":
         """The policy by its name and numbers; a system tells whether there is one per axis."""
-        from veil.policies.named import Named
+        from veil.policies.registry import Named
 
         sd, step = numbers("sd", self.sd, system), numbers("step", self.step, system)
         return Named(self.policy, sd, step, self.every, self.particles, self.share)
@@ -116,8 +121,8 @@ def subject(run_or_system: str, sharing: Choice) -> "tuple[str, System, Policy |
     if folder is None:
         system = systems.build(run_or_system)
         return run_or_system, system, sharing.build(system, run_or_system)
-    from veil.learners import runs
-    from veil.learners.store import StoreError
+    from veil.io import StoreError
+    from veil.learners import run as runs
 
     try:
         name = runs.read(folder).settings.system
@@ -146,7 +151,7 @@ def numbers(flag: str, given: tuple[str, ...], system: "System | None" = None) -
 def _trained(folder: Path, system: "System", name: str) -> "Policy | PrivatePolicy":
     """The policy of a run folder."""
     from veil.cli import trained
-    from veil.learners.store import StoreError
+    from veil.io import StoreError
 
     try:
         return trained.load(folder, system, name)

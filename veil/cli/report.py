@@ -12,9 +12,11 @@ from veil.cli.mistakes import Mistake, complain
 from veil.cli.policies import RUN
 
 if TYPE_CHECKING:
-    from veil.systems import System
+    from veil.systems.base import System
+
 
 NAMES = "(default: the names of the folders)"
+
 TITLE = "(default: from the names)"
 
 
@@ -67,7 +69,9 @@ class Report:
 
     def write(self) -> list[Path]:
         """The files; what is wrong is a `Mistake`."""
-        from veil.reporting import ReportError, gather, write
+        from veil.report.blocks import ReportError
+        from veil.report.gather import gather
+        from veil.report.page import write
 
         try:
             for folder in self.runs:
@@ -84,8 +88,8 @@ class Report:
 def finished(folder: Path) -> None:
     """Refuse a training that is not finished, with the command that goes on."""
     from veil.cli.trained import command
-    from veil.learners import runs
-    from veil.learners.store import StoreError
+    from veil.io import StoreError
+    from veil.learners import run as runs
 
     if not (folder / RUN).exists():
         return

@@ -18,8 +18,11 @@ from veil.cli.policies import Choice, agree, run_folder, subject
 if TYPE_CHECKING:
     from veil.sharing.sharer import Sharer
 
+
 EXHAUSTED = ("withhold", "blind", "blur")
+
 LEDGER = "ledger.jsonl"
+
 STOPPED = 1  # exit code of --strict at a fault, and where nothing can be written
 
 
@@ -117,9 +120,9 @@ class Share:
 
     def open(self) -> "Sharer":
         """The sharer; what is wrong with files ends the program here, by name and never by content."""
-        from veil.learners.store import StoreError
-        from veil.sharing.chain import LedgerError
-        from veil.sharing.private import SecretError, in_prior, read_secret
+        from veil.io import StoreError
+        from veil.sharing.ledger import LedgerError
+        from veil.sharing.secret_files import SecretError, in_prior, read_secret
         from veil.sharing.sharer import Sharer
 
         try:

@@ -13,6 +13,7 @@ from veil.cli.policies import Choice, agree, run_folder, subject
 if TYPE_CHECKING:
     from veil.rollout import Record
 
+
 STEPS = 50  # where no run says otherwise
 
 
@@ -49,7 +50,7 @@ class Simulate:
 
     def run(self) -> None:
         """Play, write, and say what is where."""
-        from veil.auditing.transcripts import save
+        from veil.evaluation.transcript_file import save
 
         self.out.parent.mkdir(parents=True, exist_ok=True)
         name, steps, records = self.play()
@@ -60,7 +61,7 @@ class Simulate:
 
     def play(self) -> "tuple[str, int, Record]":
         """The name of the system, the releases per episode, and the episodes."""
-        from veil.auditing.simulation import simulate
+        from veil.evaluation.episodes import simulate
 
         name, system, policy = subject(self.run_or_system, self.sharing)
         steps = self.steps or usual_steps(run_folder(self.run_or_system))
@@ -71,7 +72,7 @@ class Simulate:
 
 def usual_steps(run: Path | None) -> int:
     """Releases per episode of a run, if it says so."""
-    from veil.learners import runs
+    from veil.learners import run as runs
 
     settings = None if run is None else runs.read(run).settings
     return settings.steps if isinstance(settings, runs.Settings) else STEPS

@@ -9,7 +9,8 @@ from veil.cli import own_system
 from veil.cli.mistakes import Mistake, complain, known
 
 if TYPE_CHECKING:
-    from veil.systems import Field, System
+    from veil.systems.base import Field, System
+
 
 NAMES = {
     "platoon": "a leader, an automated vehicle, and a human driver whose style is the secret",
@@ -35,7 +36,7 @@ class Systems:
             print("\n\n".join(describe(name, build(name)) for name in NAMES))
             print("\nExamine one of them with `veil systems NAME`.")
             return
-        from veil.systems import check_system
+        from veil.checks.system import check_system
 
         try:
             check(self.name)
@@ -57,7 +58,9 @@ def build(name: str) -> "System":
     """A system with its defaults, or one of the user's."""
     if own_system.is_own(name):
         return own_system.load(name)
-    from veil.systems import ColouredPlatoon, Gain, IdmPlatoon, Platoon
+    from veil.systems.gain import Gain
+    from veil.systems.idm_platoon import IdmPlatoon
+    from veil.systems.platoon import ColouredPlatoon, Platoon
 
     platoons = {"platoon": Platoon, "coloured_platoon": ColouredPlatoon, "idm_platoon": IdmPlatoon}
     return {**platoons, "gain": Gain}[name]()

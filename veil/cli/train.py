@@ -13,13 +13,15 @@ from veil.cli.fields import Setting
 from veil.cli.mistakes import Mistake, complain, known
 from veil.cli.own_system import short
 from veil.cli.policies import SD, TAKES, Choice
-from veil.learners.options import PRESETS, Design, Leakage, Training, Weights
+from veil.settings import PRESETS, LeakageMethodName, ObjectiveWeights, PolicyDesign, TrainSettings
 
 if TYPE_CHECKING:
     from veil.learners.loggers import Logger
-    from veil.learners.runs import Ready, Run, Settings
+    from veil.learners.run import Ready, Run, Settings
+
 
 FOLDER = "(default: runs/SYSTEM-POLICY)"
+
 CONFIG = "config.toml"
 
 
@@ -54,7 +56,7 @@ class Train:
     """Learner, or policy that is ready at once, by name"""
     steps: int = 50
     """Releases per episode"""
-    leakage: Leakage = "estimate"
+    leakage: LeakageMethodName = "estimate"
     """Leakage of a step in nats: an unbiased estimate, or a bound"""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
     """Folder of the run"""
@@ -62,9 +64,9 @@ class Train:
     """Forget what is in the folder and begin anew"""
     log: Literal["json", "tensorboard"] = "json"
     """json for metrics.jsonl only, or tensorboard as well"""
-    weights: Weights = field(default_factory=Weights)
-    training: Training = field(default_factory=Training)
-    design: Design = field(default_factory=Design)
+    weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
+    training: TrainSettings = field(default_factory=TrainSettings)
+    design: PolicyDesign = field(default_factory=PolicyDesign)
     ready: ReadyMade = field(default_factory=ReadyMade)
 
     def __post_init__(self) -> None:
@@ -126,7 +128,7 @@ class Train:
     @property
     def settings(self) -> "Settings | Ready":
         """All that the policy depends on."""
-        from veil.learners.runs import Ready, Settings
+        from veil.learners.run import Ready, Settings
 
         if self.policy in TAKES:
             return Ready(self.system, self.choice.named(systems.build(self.system)))
@@ -136,8 +138,8 @@ class Train:
     def run(self) -> None:
         """Make what is not made yet; print the result and what to do with it."""
         from veil.cli import train_report
-        from veil.learners import runs
-        from veil.learners.store import StoreError
+        from veil.io import StoreError
+        from veil.learners import run as runs
 
         try:
             loggers = self.loggers()
@@ -158,14 +160,14 @@ class Train:
         """Whom metrics are told besides the file."""
         if self.log == "json":
             return ()
-        from veil.learners.tensorboard import TensorBoard
+        from veil.learners.loggers import TensorBoard
 
         return (TensorBoard(self.folder / "tensorboard"),)
 
     def found(self) -> "Run | None":
         """The run that the folder holds, if any; refuses one with other settings."""
         from veil.cli.trained import command
-        from veil.learners import runs
+        from veil.learners import run as runs
 
         if not (self.folder / runs.RUN).exists():
             return None
@@ -179,7 +181,7 @@ class Train:
 
     def begin(self) -> None:
         """Say in the folder what is going to be made, also as a file that `--config` takes."""
-        from veil.learners import runs
+        from veil.learners import run as runs
 
         runs.begin(self.folder, self.settings)
         (self.folder / CONFIG).write_text(config.text(self, self.kept), encoding="utf-8")
@@ -187,7 +189,7 @@ class Train:
     def make(self, settings: "Settings | Ready", loggers: "tuple[Logger, ...]") -> "Run":
         """Train with progress on stderr, write, draw; what needs no training is only written."""
         from veil.cli import learning, train_report
-        from veil.learners import runs
+        from veil.learners import run as runs
 
         system = systems.build(self.system)
         if isinstance(settings, runs.Ready):

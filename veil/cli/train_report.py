@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from veil.auditing.options import Options
 from veil.cli.audit_table import grid
+from veil.settings import AuditSettings
 
 if TYPE_CHECKING:
     from veil.learners.run import Result, Run, Settings
 
+
 Line = dict[str, float]
+
 Report = Callable[[Line], None]
+
 FIRST = "compiling, and looking at the policy to start from"
 
 
@@ -49,8 +52,8 @@ def progress(updates: int, folder: Path) -> Iterator[Report]:
 
 def _warn(folder: Path) -> None:
     """Say so where a checkpoint is there and cannot be used."""
-    from veil.learners.diary import CHECKPOINT
-    from veil.learners.store import StoreError, about
+    from veil.io import StoreError, about
+    from veil.learners.training import CHECKPOINT
 
     path = folder / CHECKPOINT
     try:
@@ -111,7 +114,7 @@ def show(run: "Run", folder: Path) -> None:
         looked = settings.training.looked
         title = f"Policy on {settings.system}, {settings.steps} releases, {looked} fresh episodes"
         grid(title, ("", "value"), rows(settings, run.result))
-        words += [] if settings.steps == Options().steps else ["--steps", str(settings.steps)]
+        words += [] if settings.steps == AuditSettings().steps else ["--steps", str(settings.steps)]
         print("The policy was chosen by these episodes; an audit on others has the last word:")
     else:
         print(f"The policy {settings.named.name} needs no training. An audit says what it tells:")

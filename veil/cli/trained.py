@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veil.learners.runs import Ready, Settings
-    from veil.policies import Policy, PrivatePolicy
-    from veil.systems import System
+    from veil.learners.run import Ready, Settings
+    from veil.policies.base import Policy, PrivatePolicy
+    from veil.systems.base import System
 
 
 STEPS = 50  # releases per episode, unless said otherwise
@@ -15,8 +15,8 @@ STEPS = 50  # releases per episode, unless said otherwise
 
 def load(folder: Path, system: "System", name: str) -> "Policy | PrivatePolicy":
     """The policy of a finished run for the system of this name; a `StoreError` says what is wrong."""
-    from veil.learners import runs
-    from veil.learners.store import StoreError
+    from veil.io import StoreError
+    from veil.learners import run as runs
 
     run = runs.read(folder)
     made_for = run.settings.system
@@ -29,7 +29,7 @@ def load(folder: Path, system: "System", name: str) -> "Policy | PrivatePolicy":
 
 def command(settings: "Settings | Ready", folder: Path) -> str:
     """The command line that makes this; flags that say what is usual are left out."""
-    from veil.learners.runs import Ready
+    from veil.learners.run import Ready
 
     words = ["veil", "train", settings.system]
     words += _ready(settings) if isinstance(settings, Ready) else _learned(settings)
@@ -47,7 +47,7 @@ def _ready(settings: "Ready") -> list[str]:
 
 def _learned(settings: "Settings") -> list[str]:
     from veil.cli.fields import settings as flags
-    from veil.learners.options import PRESETS, Weights
+    from veil.settings import PRESETS, ObjectiveWeights
 
     policy = settings.training.learner
     usual = PRESETS[policy]
@@ -55,7 +55,7 @@ def _learned(settings: "Settings") -> list[str]:
     words += [] if settings.steps == STEPS else ["--steps", str(settings.steps)]
     words += [] if settings.leakage == usual.leakage else ["--leakage", settings.leakage]
     parts = (
-        (settings.objective, Weights()),
+        (settings.objective, ObjectiveWeights()),
         (settings.training, usual.training),
         (settings.design, usual.design),
     )

@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from veil.precision import doubled
 from veil.systems.base import System
-from veil.types import External, Secret, Shared, State
+from veil.types import External, Secret, Shared, State, as_float64
 
 
 class Vehicle:
@@ -23,7 +22,7 @@ class Vehicle:
     def __init__(self, system: System, index: int, seed: int):
         self.numbers = np.random.default_rng(seed)
         with jax.enable_x64(True):
-            self.system = doubled(system)
+            self.system = as_float64(system)
             self.secret = self.system.prior.secrets[index]
             law = self.system.initial(self.secret)
             self.state = np.asarray(law.sample(self._noise(law.noise_size)))

@@ -1,9 +1,7 @@
 """How many nats a release tells about the secret: exact where it can be, rigorous where it claims to be."""
 
+from veil.leakage.closed_forms import Ladder, closed_form, coupled, ladder, matched, reference
 from veil.leakage.confidence import upper_confidence
-from veil.leakage.continuity import information_modulus
-from veil.leakage.coupling import coupled
-from veil.leakage.door import METHODS, mixture_kernel_components, mutual_information
 from veil.leakage.entropy import (
     chernoff_entropy,
     kl_entropy,
@@ -13,10 +11,16 @@ from veil.leakage.entropy import (
 )
 from veil.leakage.estimate import estimate, estimate_per_component, posterior, posterior_information
 from veil.leakage.finite import finite_information, finite_release
-from veil.leakage.ladder import Ladder, closed_form, ladder, reference
-from veil.leakage.matching import matched
-from veil.leakage.nats import Nats
-from veil.leakage.paper import PaperBounds, kl_chernoff, paper_bounds, regime_adaptive, tightness
+from veil.leakage.inputs import Nats
+from veil.leakage.mutual_information import METHODS, mixture_kernel_components, mutual_information
+from veil.leakage.paper import (
+    PaperBounds,
+    information_modulus,
+    kl_chernoff,
+    paper_bounds,
+    regime_adaptive,
+    tightness,
+)
 from veil.leakage.quadrature import quadrature
 from veil.leakage.reference import reference_entropy
 

@@ -6,8 +6,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from veil.beliefs.particles import ParticleBelief
-from veil.kernel import Kernel
-from veil.laws import Finite
+from veil.laws import Finite, Kernel
 from veil.types import LOG_ZERO, Scalar, Secret, State
 
 _UNSEEN = -80.0  # log-mass below which a secret cannot move the information by 1e-32 nats

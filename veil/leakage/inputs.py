@@ -1,5 +1,6 @@
 """A labelled mixture as people have it: numpy arrays, checked, then padded to one of a few sizes."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -9,10 +10,42 @@ from veil.components import Components
 from veil.laws import Gaussian
 from veil.types import LOG_ZERO
 
+
+class Nats(float):
+    """A float in nats. What does not apply is None.
+
+    Attributes:
+        standard_error: standard error of an estimate.
+        samples: random points used.
+        delta: probability that an upper confidence bound is below the truth.
+        error: estimated numerical error of a quadrature.
+    """
+
+    standard_error: float | None
+    samples: int | None
+    delta: float | None
+    error: float | None
+
+    def __new__(cls, value, *, standard_error=None, samples=None, delta=None, error=None):
+        """Wrap a number."""
+        nats = super().__new__(cls, value)
+        nats.standard_error, nats.samples, nats.delta, nats.error = standard_error, samples, delta, error
+        return nats
+
+    @property
+    def bits(self) -> float:
+        """The same in bits, for people."""
+        return float(self) / math.log(2.0)
+
+
 TOLERANCE = 1e-6  # on the sum of the weights
+
 NARROWEST = 1e-10  # least over largest variance, after making the average component round
+
 SIZES = (64, 512, 1024, 2048, 4096, 6144)  # components; multiples of the last-but-one beyond
+
 DIMENSIONS = (2, 4, 8)
+
 GROUPS = (8, 16, 32, 64)
 
 

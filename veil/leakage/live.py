@@ -12,18 +12,21 @@ from jaxtyping import Array, Float
 
 from veil import linalg
 from veil.components import Components
-from veil.laws.gaussian import LOG_TWO_PI
-from veil.leakage.coupling import paired, separate_information
+from veil.laws import LOG_TWO_PI
+from veil.leakage.closed_forms import paired, separate_information
 from veil.leakage.entropy import moment_entropy
-from veil.leakage.round_tilt import round_tilt
-from veil.leakage.rows import per_secret, standardised, within
-from veil.leakage.tilt import tilt_row
+from veil.leakage.pairwise import per_secret, standardised, within
+from veil.leakage.tilt import round_tilt, tilt_row
 from veil.types import LOG_ZERO, Scalar
 
 LINES = {1: 129, 2: 33}  # of the grid per axis, by dimension; beyond, there is no integral
+
 REACH = 7.5  # standard deviations
+
 NEGLIGIBLE = 1e-6  # nats
+
 MANY = 256  # components per secret from which pairs are taken in single precision
+
 ROUNDING = 1e-6  # nats charged for that, per squared unit of distance
 
 

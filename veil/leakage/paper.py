@@ -1,5 +1,7 @@
 """The bounds of the paper, and how tight they are."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ from jaxtyping import Int
 from veil.components import Components
 from veil.laws import bhattacharyya, kl
 from veil.leakage.entropy import chernoff_row, kl_entropy, moment_entropy
-from veil.leakage.rows import standardised, within
+from veil.leakage.pairwise import standardised, within
 from veil.types import Scalar
 
 
@@ -91,3 +93,29 @@ def _cluster_gap(divergences, distances, clusters, used, alpha) -> tuple[float, 
     count = len(np.unique(clusters[used]))
     rest = (count - 1) * np.exp(-(1.0 - abs(1.0 - 2.0 * alpha)) * far) if count > 1 else 0.0
     return near + float(rest), near, far
+
+
+def information_modulus(total_variation: float, secrets: int) -> float:
+    """Largest change of I(Θ; Y), in nats, when every law of the release moves by at most this much.
+
+    If sup over (secret, state) of the total variation distance between two kernels is ε ≤ 1 − 1/K, then
+    |I − I'| ≤ ε log(K − 1) + h₂(ε), and log K beyond (Alhejji and Smith's continuity of equivocation). No
+    continuity of entropies is needed, since the secret is finite.
+
+    Args:
+        total_variation: ε, half the L1 distance of the densities, between 0 and 1.
+        secrets: K, at least two.
+    """
+    if not 0.0 <= total_variation <= 1.0:
+        raise ValueError(f"total_variation must lie in [0, 1], got {total_variation}: half the L1 distance.")
+    if secrets < 2:
+        raise ValueError(f"secrets must be at least 2, got {secrets}: one secret cannot leak.")
+    if total_variation >= 1.0 - 1.0 / secrets:
+        return math.log(secrets)
+    return total_variation * math.log(secrets - 1) + _binary_entropy(total_variation)
+
+
+def _binary_entropy(share: float) -> float:
+    if share in (0.0, 1.0):
+        return 0.0
+    return -share * math.log(share) - (1.0 - share) * math.log1p(-share)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 REACH = 9.0  # standard deviations; the mass outside is below 1e-18
+
 LARGEST = 48_000_000  # densities on the grid: 400 MB
 
 

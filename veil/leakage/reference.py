@@ -13,12 +13,12 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.laws import Gaussian, gaussian, match_moments
-from veil.laws.gaussian import LOG_TWO_PI
-from veil.leakage.curve import curve_order
+from veil.laws import LOG_TWO_PI, Gaussian, gaussian, match_moments
+from veil.leakage.estimate import curve_order
 from veil.types import LOG_ZERO, Scalar
 
 SIZES = (2, 4, 8, 16)
+
 SWEEPS = 25
 
 LogWeights = Float[Array, " N"]

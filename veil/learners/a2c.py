@@ -26,15 +26,16 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from veil.learners.base import Family, Learner, Metrics, Progress
-from veil.learners.foresight import Critic, Scene, Table, charged, followed, occupied, staged
+from veil.learners.lookahead import Critic, Table, Transition, charged, followed, occupied, staged
 from veil.learners.pathwise import CLIP, summary
+from veil.policies.base import LearnedPolicy
 from veil.policies.dirichlet import Exploring, dirichlet_log_density
 from veil.policies.grid import GridPolicy, TableKernel
-from veil.policies.learned import LearnedPolicy
-from veil.problem import Outcome, Play, Problem
+from veil.problem import EpisodeState, Outcome, Problem
 from veil.types import Key, Scalar
 
 Credit = Literal["taylor", "plain"]
+
 Part = TypeVar("Part", bound=eqx.Module)
 
 
@@ -61,7 +62,7 @@ class Judged(NamedTuple):
         outcome: what the draw was charged, for the log.
     """
 
-    scene: Scene
+    scene: Transition
     log_rows: Table
     used: Bool[Array, "K C"]
     slope: Table
@@ -147,7 +148,7 @@ class A2c(Learner):
             coins, start_key, run_key = jr.split(jr.fold_in(key, number), 3)
             actor = Exploring(policy, self.concentration, coins)
 
-            def step(play: Play, step_key: Key) -> tuple[Play, Judged]:
+            def step(play: EpisodeState, step_key: Key) -> tuple[EpisodeState, Judged]:
                 own_key, noise_key = jr.split(step_key)
                 following, stage, outcome = problem.step(actor, play, seed=number, key=own_key)
                 assert isinstance(stage.kernel, TableKernel)
@@ -165,7 +166,7 @@ class A2c(Learner):
         return jax.vmap(episode)(numbers), jnp.tile(masses, rounds) / rounds
 
     def _judge(
-        self, problem: Problem, policy: GridPolicy, critic: Critic, scene: Scene, log_rows: Table
+        self, problem: Problem, policy: GridPolicy, critic: Critic, scene: Transition, log_rows: Table
     ) -> tuple[Table, Scalar, Scalar, Scalar, Scalar]:
         """Slope, charge, following, surplus and value."""
 

@@ -5,8 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from veil.laws import Law
-from veil.laws.gaussian import Gaussian
+from veil.laws import Gaussian, Law
 from veil.policies.scaling import Scaling
 from veil.types import External, Features, Key, Scalar, Secret, State, Vector
 

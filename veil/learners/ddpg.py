@@ -15,19 +15,78 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from veil.learners.base import Family, Learner, Metrics, Progress
-from veil.learners.charges import Charges
-from veil.learners.critic import Critic
-from veil.learners.experience import Step, explored
-from veil.learners.multiplier import raised
+from veil.beliefs.base import Belief
+from veil.learners.base import Family, Learner, Metrics, Progress, dual_ascent
+from veil.learners.critic import Critic, Sight, described
+from veil.learners.design import scaling_of
+from veil.learners.experience import Replay, Step, explored
 from veil.learners.pathwise import summary
-from veil.learners.replay import Replay
-from veil.learners.units import units_of
-from veil.policies.learned import LearnedPolicy
+from veil.policies.base import LearnedPolicy
+from veil.policies.encoding import Encoder
+from veil.policies.networks import Network
 from veil.problem import Problem
-from veil.types import Key, Scalar
+from veil.types import Key, Scalar, Vector
+
+
+class Charges(eqx.Module):
+    """What releases charge, in units of the privacy weight, so that all numbers are of size one."""
+
+    problem: Problem
+    policy: LearnedPolicy
+    price: Scalar
+    discount: float = eqx.field(static=True)
+    direct: bool = eqx.field(static=True)
+
+    @property
+    def unit(self) -> Scalar:
+        """Cost units per nat, or one where leakage has no price."""
+        weight = self.problem.objective.privacy_weight
+        return jnp.where(weight > 0.0, weight, 1.0)
+
+    def value(
+        self, critic: Critic, encoder: Encoder, now: Step, action: Float[Array, "B A"]
+    ) -> Float[Array, " B"]:
+        """What the critic says, batched."""
+        scaling = scaling_of(self.policy)
+
+        def one(belief: Belief, sight: Sight, action: Vector) -> Scalar:
+            return critic(encoder(belief, scaling), sight, action, scaling)
+
+        return jax.vmap(one)(now.belief, now.sight, action)
+
+    def present(
+        self, network: Network, now: Step, *, key: Key
+    ) -> tuple[Float[Array, " B"], Float[Array, "B A"]]:
+        """What the present release charges and is differentiated, under this network, and its law."""
+        policy = eqx.tree_at(lambda one: one.network, self.policy, network)
+        system, scaling, objective = policy.system, scaling_of(policy), self.problem.objective
+
+        def one(belief: Belief, sight: Sight, key: Key) -> tuple[Scalar, Vector]:
+            features = policy.features(belief, sight.external, sight.time)
+            kernel = policy.kernel(features, sight.external, sight.time)
+            law, output = kernel(sight.secret, sight.state), system.output(sight.state)
+            action = described(law, output, scaling)
+            if not self.direct:
+                return jnp.zeros_like(self.price), action
+            measure_key, draw_key = jr.split(key)
+            leakage = self.problem.measure(belief, kernel, key=measure_key)
+            shared = law.sample(jr.normal(draw_key, (law.noise_size,), output.dtype))
+            paid = self.price * system.distortion(sight.state, shared)
+            return (objective.privacy_weight * leakage + paid) / self.unit, action
+
+        return jax.vmap(one)(now.belief, now.sight, jr.split(key, now.weight.shape[0]))
+
+    def target(self, slow: tuple[Network, Critic], now: Step, after: Step, *, key: Key) -> Float[Array, " B"]:
+        """What the critic should have said: what was charged, and what is to come by the slow networks."""
+        objective, outcome, (network, critic) = self.problem.objective, now.outcome, slow
+        charged = outcome.cost
+        if not self.direct:
+            charged += objective.privacy_weight * outcome.leakage + self.price * outcome.distortion
+        present, action = self.present(network, after, key=key)
+        later = present + self.value(critic, network.encoder, after, action)
+        return charged / self.unit + self.discount * (1.0 - now.last) * later
 
 
 class Memory(eqx.Module):
@@ -83,7 +142,7 @@ class Ddpg(Learner):
     def begin(self, family: Family, policy: LearnedPolicy, *, key: Key) -> Progress:
         """The policy as it is, a random critic, an empty replay."""
         (problem,) = one(family)
-        network, scaling = policy.network, units_of(policy)
+        network, scaling = policy.network, scaling_of(policy)
         critic_key, play_key = jr.split(key)
         critic = Critic.start(network.encoder.size, scaling, self.width, key=critic_key)
         shapes = eqx.filter_eval_shape(self.play, problem, policy, jnp.asarray(0, jnp.int32), key=play_key)
@@ -110,7 +169,7 @@ class Ddpg(Learner):
         network, memory, losses = self.learn(problem, progress, memory, key=learn_key)
         policy = eqx.tree_at(lambda one: one.network, progress.policy, network)
         metrics = summary(family, [steps.outcome]) | losses | {"price": progress.price}
-        price = raised(progress.price, metrics["distortion"], problem.objective, self.dual_rate)
+        price = dual_ascent(progress.price, metrics["distortion"], problem.objective, self.dual_rate)
         return Progress(policy, price, progress.updates + 1, memory), metrics
 
     def play(self, problem: Problem, policy: LearnedPolicy, updates: Array, *, key: Key) -> Step:

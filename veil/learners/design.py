@@ -1,23 +1,86 @@
 """From a design to a policy that can be trained."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
-from veil.beliefs.particles import Scheme
-from veil.beliefs.trackers import KalmanTracker, ParticleTracker, Tracker
-from veil.learners.options import Design
-from veil.learners.units import usual
-from veil.policies import LearnedPolicy, Limits, Transport, discrete_policy, neural_policy, residual_policy
+from veil.beliefs.base import FilterSpec
+from veil.beliefs.kalman import KalmanSpec
+from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.policies.base import LearnedPolicy
+from veil.policies.dirichlet import discrete_policy
+from veil.policies.neural import neural_policy
+from veil.policies.plain import Truth
+from veil.policies.residual import residual_policy
+from veil.policies.scaling import Limits, Scaling, Unit
+from veil.policies.transport import Transport
+from veil.rollout import Record, rollout
+from veil.settings import PolicyDesign
 from veil.systems.base import System
 from veil.types import Key
+
+EPISODES = 16  # per secret
+
+
+def typical_scaling(system: System, steps: int = 50, *, key: Key) -> Scaling:
+    """Means and standard deviations of secrets, states, external inputs and outputs under true data.
+
+    Args:
+        system: whose.
+        steps: of an episode; policies learn for this horizon.
+        key: of the episodes.
+    """
+    record = _played(system, steps, key)
+    states = np.asarray(record.states)[:, :-1].reshape(-1, record.states.shape[-1])
+    external = np.asarray(record.public.external).reshape(-1, record.public.external.shape[-1])
+    shared = np.asarray(record.public.shared).reshape(-1, record.public.shared.shape[-1])
+    dtype = system.prior.secrets.dtype
+    masses = np.exp(np.asarray(system.prior.log_masses, float))
+    secrets = np.asarray(system.prior.secrets, float)
+    centre = masses @ secrets / masses.sum()
+    spread = np.sqrt(masses @ (secrets - centre) ** 2 / masses.sum())
+    return Scaling(
+        _unit(centre, spread, dtype),
+        *(_unit(rows.mean(axis=0), rows.std(axis=0), dtype) for rows in (states, external, shared)),
+        steps=jnp.asarray(float(steps), dtype),
+    )
+
+
+def scaling_of(policy: LearnedPolicy) -> Scaling:
+    """The units of a policy that has some."""
+    scaling = getattr(policy, "scaling", None)
+    if not isinstance(scaling, Scaling):
+        raise TypeError(f"This learner needs a policy with units; {type(policy).__name__} has no `scaling`.")
+    return scaling
+
+
+@eqx.filter_jit
+def _played(system: System, steps: int, key: Key) -> Record:
+    count = system.prior.secrets.shape[0]
+    numbers = jnp.arange(EPISODES * count, dtype=jnp.int32)
+
+    def one(number):
+        own = jr.fold_in(key, number)
+        return rollout(system, Truth(system), steps, public_seed=number, key=own, index=number % count)
+
+    return jax.vmap(one)(numbers)
+
+
+def _unit(centre: np.ndarray, spread: np.ndarray, dtype) -> Unit:
+    """Deviations that vanish are replaced by one, so that nothing is divided by zero."""
+    some = spread > 1e-6 * (1.0 + np.abs(centre))
+    return Unit(jnp.asarray(centre, dtype), jnp.asarray(np.where(some, spread, 1.0), dtype))
+
 
 ABOVE = 1.5  # the noise that training begins with, in terms of the least that is allowed
 
 
-def designed(design: Design, system: System, steps: int = 50, *, key: Key) -> LearnedPolicy:
+def initial_policy(design: PolicyDesign, system: System, steps: int = 50, *, key: Key) -> LearnedPolicy:
     """The untrained policy of this design, in units that are usual for the system over so many steps."""
     unit_key, weight_key = jr.split(key)
-    scaling = usual(system, steps, key=unit_key)
+    scaling = typical_scaling(system, steps, key=unit_key)
     if design.start == "grid":
         size = {"counts": design.points, "particles": design.particles, "width": design.width}
         return discrete_policy(system, scaling, **size, key=weight_key)
@@ -38,10 +101,10 @@ def designed(design: Design, system: System, steps: int = 50, *, key: Key) -> Le
     )
 
 
-def tracked(design: Design) -> Tracker:
+def tracked(design: PolicyDesign) -> FilterSpec:
     """The belief that a policy of this design looks at."""
     if not design.particles:
-        return KalmanTracker()
+        return KalmanSpec()
     if design.proposal == "bootstrap":
-        return ParticleTracker(design.particles, Scheme())
-    return ParticleTracker(design.particles)
+        return ParticleSpec(design.particles, Scheme())
+    return ParticleSpec(design.particles)

@@ -15,9 +15,8 @@ import optax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from veil.learners.base import Family, Learner, Metrics, Progress
-from veil.learners.multiplier import raised
-from veil.policies.learned import LearnedPolicy
+from veil.learners.base import Family, Learner, Metrics, Progress, dual_ascent
+from veil.policies.base import LearnedPolicy
 from veil.problem import Outcome, Problem
 from veil.types import Key, Scalar
 
@@ -73,7 +72,7 @@ class Pathwise(Learner):
             steps, memory = self.optimiser.update(gradient, progress.memory, trained)  # pyright: ignore[reportArgumentType]
         policy = eqx.tree_at(lambda one: one.network, progress.policy, eqx.apply_updates(network, steps))
         metrics = summary(family, played) | {"gradient": optax.tree.norm(gradient), "price": progress.price}
-        price = raised(progress.price, metrics["distortion"], family[0].objective, self.dual_rate)
+        price = dual_ascent(progress.price, metrics["distortion"], family[0].objective, self.dual_rate)
         return Progress(policy, price, progress.updates + 1, memory), metrics
 
     def _play(self, problem: Problem, policy: LearnedPolicy, updates: Array, key: Key) -> Outcome:

@@ -1,9 +1,40 @@
-"""What is known of a run: how its policy was made, and what came out."""
+"""The folder of a run: what was trained, how, and what came out. Nothing secret is in it.
 
-from dataclasses import dataclass
+`run.json` holds the settings and, once training has ended, the result. `policy.safetensors` holds the policy.
+Each of the two files holds a checksum of the other, so that a change of either is noticed. `environment.json`
+says where the run was begun, `policy.json` what the arrays of the policy are.
+"""
 
-from veil.learners.options import Design, Leakage, Training, Weights
-from veil.policies.named import Named
+import hashlib
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+
+from veil import __version__
+from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.io import StoreError, about, load_arrays, plain, replace_text, save_arrays
+from veil.leakage.per_step import Measure
+from veil.learners.design import initial_policy
+from veil.learners.loggers import Logger
+from veil.learners.training import CHECKPOINT, METRICS, Report, Trained, learn
+from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.registry import Named
+from veil.policies.scaling import Limits
+from veil.problem import Objective
+from veil.settings import LeakageMethodName, ObjectiveWeights, PolicyDesign, TrainSettings
+from veil.systems.base import System
+from veil.types import as_float64
 
 
 @dataclass(frozen=True)
@@ -21,10 +52,10 @@ class Settings:
 
     system: str
     steps: int
-    design: Design
-    objective: Weights
-    training: Training
-    leakage: Leakage
+    design: PolicyDesign
+    objective: ObjectiveWeights
+    training: TrainSettings
+    leakage: LeakageMethodName
 
 
 @dataclass(frozen=True)
@@ -80,3 +111,269 @@ class Run:
     def finished(self) -> bool:
         """Whether there is a policy."""
         return self.result is not None or isinstance(self.settings, Ready)
+
+
+Built = TypeVar("Built")
+
+
+def from_dict(kind: type[Built], given: object) -> Built:
+    """A dataclass of this kind; a `ValueError` says what does not fit."""
+    assert is_dataclass(kind)
+    hints, names = get_type_hints(kind), [field.name for field in fields(kind)]
+    if not isinstance(given, dict) or sorted(given) != sorted(names):
+        raise ValueError(f"it needs {', '.join(names)}, and nothing else there.")
+    return kind(**{name: _value(name, hints[name], given[name]) for name in names})  # pyright: ignore[reportReturnType]
+
+
+def _value(name: str, kind: Any, given: object) -> object:
+    if is_dataclass(kind) and isinstance(kind, type):
+        return from_dict(kind, given)
+    if get_origin(kind) is tuple:
+        if not isinstance(given, list | tuple):
+            raise ValueError(f"{name} cannot be {given!r}.")
+        return tuple(_value(name, get_args(kind)[0], one) for one in given)
+    if get_origin(kind) is Literal:
+        right = given in get_args(kind)
+    elif kind is float:  # not finite is null in the file
+        given = math.nan if given is None else given
+        right = isinstance(given, int | float) and not isinstance(given, bool)
+        given = float(given) if isinstance(given, int | float) else given
+    else:
+        right = type(given) is kind
+    if not right:
+        raise ValueError(f"{name} cannot be {given!r}.")
+    return given
+
+
+SCHEMA = 1  # of policy.json and of the order of the arrays in policy.safetensors
+
+PACKAGES = ("veil", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "safetensors")
+
+
+def environment() -> dict[str, object]:
+    """Versions and the kind of machine; nothing that names the machine or its owner."""
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "device": jax.default_backend(),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def manifest(policy: Policy | PrivatePolicy, system: str, digest: str) -> dict[str, object]:
+    """What the arrays of a policy are, and what it does that is not in them.
+
+    Args:
+        policy: as it was saved.
+        system: its name.
+        digest: SHA-256 of the file.
+    """
+    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(policy, eqx.is_array))[0]
+    arrays = [
+        {
+            "name": f"{i:04d}",
+            "path": jax.tree_util.keystr(path),
+            "shape": leaf.shape,
+            "dtype": str(leaf.dtype),
+        }
+        for i, (path, leaf) in enumerate(leaves)
+    ]
+    kinds = {str(leaf.dtype) for _, leaf in leaves if np.issubdtype(leaf.dtype, np.floating)}
+    trackers = _parts(policy, ParticleSpec)
+    return {
+        "schema": SCHEMA,
+        "veil": _version("veil"),
+        "system": system,
+        "policy": type(policy).__name__,
+        "dtype": ", ".join(sorted(kinds)),
+        "particles_per_secret": max([one.count for one in trackers], default=0),
+        "thresholds": thresholds(policy),
+        "public_seed": "one per episode; it is in every transcript and every ledger",
+        "sha256": digest,
+        "arrays": arrays,
+    }
+
+
+def thresholds(policy: Policy | PrivatePolicy) -> dict[str, float]:
+    """Below which share of effective particles a belief resamples, and the limits of a learned kernel."""
+    found = dict[str, float]()
+    for scheme in _parts(policy, Scheme):
+        found["effective_share"] = float(scheme.threshold)
+    for limits in _parts(policy, Limits):
+        found |= {f"{name}_limit": float(value) for name, value in vars(limits).items()}
+    return found
+
+
+def _parts(policy: Policy | PrivatePolicy, kind: type) -> list:
+    """All parts of this kind."""
+    parts = jax.tree.leaves(policy, is_leaf=lambda part: isinstance(part, kind))
+    return [part for part in parts if isinstance(part, kind)]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from the sources
+        return "unknown"
+
+
+RUN, POLICY = "run.json", "policy.safetensors"
+
+ENVIRONMENT, MANIFEST = "environment.json", "policy.json"
+
+ADVICE = "Restore the file, or begin anew with `veil train --again`."
+
+
+def begin(folder: Path, settings: Settings | Ready) -> None:
+    """Make the folder, and say in it what is going to be made, and where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / ENVIRONMENT, environment())
+    _write(folder / RUN, _content(Run(settings)))
+
+
+def clear(folder: Path) -> None:
+    """Remove a run, its settings first; other files in the folder stay."""
+    for name in (RUN, POLICY, MANIFEST, ENVIRONMENT, CHECKPOINT, METRICS):
+        (folder / name).unlink(missing_ok=True)
+
+
+def fit(
+    settings: Settings, system: System, folder: Path, report: Report, loggers: Sequence[Logger] = ()
+) -> Trained:
+    """Train as the settings say; one that was interrupted in this folder goes on."""
+    weights = settings.objective
+    return learn(
+        system,
+        settings.steps,
+        Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit),
+        training=settings.training,
+        design=settings.design,
+        measure=Measure(settings.leakage),
+        report=report,
+        folder=folder,
+        loggers=loggers,
+    )
+
+
+def finish(folder: Path, settings: Settings, trained: Trained) -> Run:
+    """Write the policy, then the result; a crash in between leaves a run that is not finished."""
+    look, leakage = trained.look, trained.look.leakage
+    result = Result(
+        lower=leakage.lower.value,
+        upper=leakage.upper.value,
+        standard_error=max(leakage.lower.error, leakage.upper.error),
+        entropy=leakage.entropy,
+        distortion=look.distortion.value,
+        cost=look.cost.value,
+        updates=trained.updates,
+        best=trained.best,
+        reason=trained.reason,
+        seconds=sum(line["seconds"] for line in history(folder)),
+    )
+    return _saved(folder, Run(settings, result), trained.policy)
+
+
+def keep(folder: Path, ready: Ready, system: System) -> Run:
+    """The same for a policy that needs no training, in double precision."""
+    with jax.enable_x64(True):
+        return _saved(folder, Run(ready), ready.named.build(as_float64(system)))
+
+
+def _saved(folder: Path, run: Run, policy: Policy | PrivatePolicy) -> Run:
+    content = _content(run)
+    save_arrays(folder / POLICY, policy, {"run": _digest(content)})
+    _write(folder / MANIFEST, manifest(policy, run.settings.system, _sum(folder)))
+    _write(folder / RUN, content | {"policy": _sum(folder)})
+    return run
+
+
+def read(folder: Path) -> Run:
+    """The run of this folder. Whatever is wrong with it is a `StoreError` that says what to do."""
+    path = folder / RUN
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        made_by = content.pop("veil")
+        policy, result = content.pop("policy", None), content.pop("result", None)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error}). {ADVICE}") from error
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise StoreError(f"{path} is not the file of a run. {ADVICE}") from error
+    if not isinstance(made_by, str) or made_by.split(".")[:2] != __version__.split(".")[:2]:
+        raise StoreError(f"{path} was made by veil {made_by}; this is {__version__}. {ADVICE}")
+    try:
+        settings = from_dict(Ready if "named" in content else Settings, content)
+        run = Run(settings, None if result is None else from_dict(Result, result))
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{path} was changed: {error} {ADVICE}") from error
+    if run.finished and (policy != _sum(folder) or about(folder / POLICY) != _words(run, made_by)):
+        raise StoreError(
+            f"{path} and {POLICY} do not belong together: one is missing or was changed. {ADVICE}"
+        )
+    return run
+
+
+def load_policy(folder: Path, system: System) -> Policy | PrivatePolicy:
+    """The policy of a finished run, for the system that `run.json` names."""
+    run = read(folder)
+    if not run.finished:
+        raise StoreError(f"The run in {folder} is not finished: the command that began it goes on.")
+    _check_manifest(folder / MANIFEST)
+    settings = run.settings
+    if isinstance(settings, Ready):
+        return load_arrays(folder / POLICY, settings.named.build(system))
+    # All that is random in the skeleton is replaced, units included.
+    skeleton = initial_policy(settings.design, system, settings.steps, key=jr.key(0))
+    return load_arrays(folder / POLICY, skeleton)
+
+
+def _check_manifest(path: Path) -> None:
+    """Refuse arrays in an order that this version does not know."""
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))["schema"]
+    except FileNotFoundError:  # for readers outside; the arrays are checked by their sum and shapes
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is not the manifest of a policy. {ADVICE}") from error
+    if schema != SCHEMA:
+        raise StoreError(f"{path} has schema {schema}; this version reads {SCHEMA}. {ADVICE}")
+
+
+def history(folder: Path) -> list[dict[str, float]]:
+    """The metrics of all updates; a line that was cut short ends them."""
+    path, lines = folder / METRICS, []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            break
+    return lines
+
+
+def _content(run: Run, made_by: str = __version__) -> dict[str, object]:
+    content = {"veil": made_by, **asdict(run.settings)}
+    return content if run.result is None else content | {"result": plain(asdict(run.result))}
+
+
+def _words(run: Run, made_by: str) -> dict[str, object]:
+    return {"run": _digest(_content(run, made_by))}
+
+
+def _write(path: Path, content: Mapping[str, object]) -> None:
+    replace_text(path, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def _digest(content: Mapping[str, object]) -> str:
+    """Of everything but the time taken, so that the same training gives the same file."""
+    result = content.get("result")
+    timeless = {**result, "seconds": None} if isinstance(result, dict) else None
+    content = {**content, "result": timeless}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _sum(folder: Path) -> str:
+    """Of the bytes of the policy; empty where there is none."""
+    path = folder / POLICY
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""

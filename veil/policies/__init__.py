@@ -1,17 +1,14 @@
 """Sharing policies."""
 
-from veil.policies.base import PlainPolicy, Policy
-from veil.policies.blind import Blind
+from veil.policies.base import LearnedPolicy, PlainPolicy, Policy, PrivatePolicy
 from veil.policies.budgeted import Budgeted
 from veil.policies.counterfactual import Counterfactual
 from veil.policies.dirichlet import discrete_policy
 from veil.policies.encoding import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
 from veil.policies.grid import GridPolicy, grid_atoms, grid_policy
-from veil.policies.learned import LearnedPolicy
-from veil.policies.named import Named
 from veil.policies.neural import NeuralPolicy, neural_policy
-from veil.policies.plain import GaussianNoise, Quantised, Truth
-from veil.policies.private import PrivatePolicy
+from veil.policies.plain import Blind, GaussianNoise, Quantised, Truth
+from veil.policies.registry import Named
 from veil.policies.residual import ResidualPolicy, residual_policy
 from veil.policies.scaling import Limits, Scaling, Unit
 from veil.policies.subsampled import Subsampled

@@ -1,16 +1,16 @@
 """The contract of a sharing policy: what it looks at, and the kernel it decides on."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from veil.beliefs.base import Belief
-from veil.beliefs.prior import PriorBelief
-from veil.kernel import Kernel
+from veil.beliefs.base import Belief, PriorBelief
+from veil.laws import Kernel, Law, SwitchedLaw
 from veil.systems.base import System
-from veil.types import External, Features, Key
+from veil.types import External, Features, Key, Scalar, Secret, Shared, State
 
 Time = Int[Array, ""]
 
@@ -51,3 +51,94 @@ class PlainPolicy(Policy):
         """None."""
         del external, time
         return jnp.zeros(0, belief.log_masses.dtype)
+
+
+Memory = Float[Array, "..."]
+
+
+class PrivatePolicy(eqx.Module):
+    """Releases from what the owner remembers, never from a public belief.
+
+    The memory is as private as the secret: it is a function of both the secret and the states. Nobody but
+    the owner can compute the law of a release, so there are no features to publish.
+    """
+
+    system: eqx.AbstractVar[System]  # the owner's model
+
+    @abc.abstractmethod
+    def begin(self, secret: Secret, state: State) -> Memory:
+        """The memory at t = 1, from the owner's secret and x_1."""
+
+    @abc.abstractmethod
+    def law(self, memory: Memory) -> Law:
+        """The law of the release."""
+
+    @abc.abstractmethod
+    def remember(
+        self, memory: Memory, secret: Secret, state: State, external: External, after: State
+    ) -> Memory:
+        """The memory at t + 1, from the step (x_t, w_t) -> x_{t+1}."""
+
+    @abc.abstractmethod
+    def coast(self, memory: Memory, external: External) -> Memory:
+        """The memory at t + 1 where the step was not seen, from what is public alone."""
+
+
+class Gate(Kernel):
+    """`inner` where open; otherwise all mass on `value`, whatever the secret and the state.
+
+    Attributes:
+        open: whether the inner kernel acts.
+        withheld: whether nothing at all is released, so that the environment goes without. A reader may
+            take `value` for what it did not get.
+        value: a function of the public history.
+        charge: nats that this release is charged.
+        inner: the other kernel.
+    """
+
+    open: Bool[Array, ""]
+    withheld: Bool[Array, ""]
+    value: Shared
+    charge: Scalar
+    inner: Kernel
+
+    def __call__(self, secret: Secret, state: State) -> SwitchedLaw:
+        """The inner law, or the public value."""
+        return SwitchedLaw(self.open, self.value, self.inner(secret, state))
+
+    def shut_if(self, missing: Bool[Array, ""]) -> "Gate":
+        """The same, but nothing is released and charged where there is nothing to release."""
+        return eqx.tree_at(
+            lambda gate: (gate.open, gate.withheld, gate.charge),
+            self,
+            (self.open & ~missing, self.withheld | missing, jnp.where(missing, 0.0, self.charge)),
+        )
+
+
+class Wrapping(Policy):
+    """Model, belief and features of `inner`; what differs is the kernel."""
+
+    inner: eqx.AbstractVar[Policy]
+
+    @property
+    def system(self) -> System:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The inner policy's model."""
+        return self.inner.system
+
+    def start(self, *, key: Key) -> Belief:
+        """The inner policy's belief."""
+        return self.inner.start(key=key)
+
+    def features(self, belief: Belief, external: External, time: Time) -> Features:
+        """The inner policy's features."""
+        return self.inner.features(belief, external, time)
+
+
+class LearnedPolicy(Policy):
+    """A policy whose kernels come out of a network.
+
+    `network` holds all that a learner may change, and nothing else: the model of the system, the units and
+    the limits of the kernel are constants.
+    """
+
+    network: eqx.AbstractVar[Any]

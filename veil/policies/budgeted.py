@@ -12,26 +12,55 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from veil.beliefs.base import Belief, Health
+from veil import linalg
+from veil.beliefs.base import Belief, FilterSpec, Health
 from veil.beliefs.observed import ObservedBelief
-from veil.beliefs.trackers import Tracker
 from veil.components import Components
-from veil.kernel import Kernel
-from veil.laws import Gaussian
-from veil.leakage.stage import Measure
-from veil.policies.base import Policy, Time
-from veil.policies.blurred import BlurredKernel
-from veil.policies.gate import Gate
-from veil.policies.metric import distortion_metric, output_noise
+from veil.laws import Gaussian, Kernel, Law, Mixture
+from veil.leakage.per_step import Measure
+from veil.policies.base import Gate, Policy, Time
+from veil.policies.geometry import distortion_metric, output_noise
 from veil.systems.base import System
-from veil.types import External, Features, Key, Scalar, Shared
+from veil.types import External, Features, Key, Scalar, Secret, Shared, State
+
+
+class BlurredKernel(Kernel):
+    """Another kernel's release plus independent Gaussian noise, one standard deviation per axis."""
+
+    inner: Kernel
+    sd: Float[Array, " Y"]
+
+    def __call__(self, secret: Secret, state: State) -> Law:
+        """The law of the sum."""
+        return blurred(self.inner(secret, state), self.sd)
+
+
+def blurred(law: Law, sd: Float[Array, " Y"]) -> Law:
+    """The law of a release plus Gaussian noise; only Gaussians and their mixtures stay what they are."""
+    if isinstance(law, Gaussian):
+        return _wider(law, sd)
+    if isinstance(law, Mixture):
+        return Mixture(law.log_weights, jax.vmap(_wider, (0, None))(law.parts, sd))
+    raise TypeError(
+        f"A {type(law).__name__} release cannot be blurred: it would not stay one. Withhold it or share a "
+        "blind one instead, or share with some Gaussian noise from the start."
+    )
+
+
+def _wider(law: Gaussian, sd: Float[Array, " Y"]) -> Gaussian:
+    rows = jnp.concatenate([law.scale, jnp.diag(sd)], axis=1)
+    wide = linalg.triangular_root(rows, jnp.ones_like(rows[0]))
+    return Gaussian(law.mean, jnp.where(jnp.any(sd > 0), wide, law.scale))
+
 
 Exhausted = Literal["withhold", "blind", "blur"]
+
 LEVELS = 12  # of the blur, each twice the one before
+
 FINEST = 0.25  # of the unit, the first level
 
 
-class Spending(Belief):
+class BudgetedBelief(Belief):
     """The belief of a budgeted policy.
 
     Attributes:
@@ -74,7 +103,7 @@ class Spending(Belief):
 
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
-    ) -> tuple["Spending", Health]:
+    ) -> tuple["BudgetedBelief", Health]:
         """Pay, and take in what passed the gate; to the beliefs, anything else was withheld."""
         assert isinstance(kernel, Gate)  # given by `Budgeted`
 
@@ -94,7 +123,7 @@ class Spending(Belief):
         return type(self)(inner, charging, left, self.stopped | ~kernel.open), health
 
 
-class Offer(NamedTuple):
+class ChargedKernel(NamedTuple):
     """A kernel at some level of blur, and what it would be charged."""
 
     level: Int[Array, ""]
@@ -121,7 +150,7 @@ class Budgeted(Policy):
     budget: Scalar
     exhausted: Exhausted = eqx.field(static=True)
     steps: int = eqx.field(static=True)
-    tracker: Tracker | None
+    tracker: FilterSpec | None
     measure: Measure
     unit: Float[Array, " Y"]
 
@@ -132,7 +161,7 @@ class Budgeted(Policy):
         exhausted: Exhausted = "blind",
         *,
         steps: int = 50,
-        tracker: Tracker | None = None,
+        tracker: FilterSpec | None = None,
         measure: Measure | None = None,
         unit: Float[Array, " Y"] | None = None,
     ):
@@ -149,15 +178,15 @@ class Budgeted(Policy):
         """The inner policy's model."""
         return self.inner.system
 
-    def start(self, *, key: Key) -> Spending:
+    def start(self, *, key: Key) -> BudgetedBelief:
         """The whole budget, and the beliefs at t = 1."""
         inner = self.inner.start(key=key)
         charging = None if self.tracker is None else self.tracker.start(self.system, key=jr.fold_in(key, 1))
-        return Spending(inner, charging, self.budget.astype(inner.log_masses.dtype), jnp.asarray(False))
+        return BudgetedBelief(inner, charging, self.budget.astype(inner.log_masses.dtype), jnp.asarray(False))
 
     def features(self, belief: Belief, external: External, time: Time) -> Features:
         """The inner features, the public expectation of the output, blur, charge, and whether it is open."""
-        assert isinstance(belief, Spending)  # given by `start`
+        assert isinstance(belief, BudgetedBelief)  # given by `start`
         inner = self.inner.features(belief.inner, external, time)
         kernel, account = self.inner.kernel(inner, external, time), belief.account
         offer, fits = self._offer(account, kernel, self._allowance(belief.left, time))
@@ -190,14 +219,16 @@ class Budgeted(Policy):
         dtype = self.unit.dtype
         return jnp.where(level > 0, FINEST * jnp.exp2((level - 1).astype(dtype)), jnp.zeros((), dtype))
 
-    def _offer(self, account: Belief, kernel: Kernel, allowance: Scalar) -> tuple[Offer, Bool[Array, ""]]:
+    def _offer(
+        self, account: Belief, kernel: Kernel, allowance: Scalar
+    ) -> tuple[ChargedKernel, Bool[Array, ""]]:
         """The least blur that fits, or the most there is; without blurring, the kernel as it is."""
 
-        def charged(level: Int[Array, ""]) -> Offer:
+        def charged(level: Int[Array, ""]) -> ChargedKernel:
             made = BlurredKernel(kernel, self._sd(level) * self.unit) if self.exhausted == "blur" else kernel
-            return Offer(level, self.measure(account, made, key=jr.key(0)))  # nothing is drawn
+            return ChargedKernel(level, self.measure(account, made, key=jr.key(0)))  # nothing is drawn
 
-        def too_much(offer: Offer) -> Bool[Array, ""]:
+        def too_much(offer: ChargedKernel) -> Bool[Array, ""]:
             return ~(offer.charge <= allowance)  # also where it is not a number
 
         offer = charged(jnp.asarray(0, jnp.int32))

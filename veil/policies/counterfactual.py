@@ -18,13 +18,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil.laws import Gaussian, Law, Point, diagonal_gaussian, recovered
-from veil.policies.blind import optional
-from veil.policies.metric import distortion_metric, geometric_median
-from veil.policies.private import PrivatePolicy
+from veil.policies.base import PrivatePolicy
+from veil.policies.geometry import distortion_metric, geometric_median
+from veil.policies.plain import optional
 from veil.systems.base import System
 from veil.types import External, Secret, Shared, State
 
 Centre = Literal["mean", "median"]
+
 Copies = Float[Array, "K N"]
 
 

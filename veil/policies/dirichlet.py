@@ -9,12 +9,10 @@ import jax.random as jr
 from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Array, Bool, Float
 
-from veil.beliefs.particles import Scheme
-from veil.beliefs.trackers import ParticleTracker
-from veil.policies.base import Time
+from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.policies.base import Time, Wrapping
 from veil.policies.grid import GridPolicy, TableKernel, grid_atoms, grid_policy
 from veil.policies.scaling import Scaling, Unit
-from veil.policies.wrapping import Wrapping
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar
 
@@ -116,7 +114,7 @@ def discrete_policy(
         scaling,
         _around(scaling.output, counts, half_width),
         cells=_around(scaling.state, counts, half_width),
-        tracker=ParticleTracker(particles, Scheme()),
+        tracker=ParticleSpec(particles, Scheme()),
         encoder="mgf",
         width=width,
         sd=sd,

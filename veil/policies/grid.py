@@ -8,23 +8,21 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from veil.beliefs.base import Belief
-from veil.beliefs.particles import Scheme
-from veil.beliefs.trackers import ParticleTracker, Tracker
-from veil.kernel import Kernel
-from veil.laws import Finite
-from veil.policies.affine import nearest
-from veil.policies.base import Time
+from veil.beliefs.base import Belief, FilterSpec
+from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.laws import Finite, Kernel
+from veil.policies.base import LearnedPolicy, Time
 from veil.policies.encoding import Form
-from veil.policies.learned import LearnedPolicy
+from veil.policies.geometry import nearest
 from veil.policies.networks import Context, Network, Summary, start_encoder, start_network
 from veil.policies.scaling import Scaling, Unit, bounded
-from veil.systems.base import System
-from veil.systems.prior import Prior
+from veil.systems.base import Prior, System
 from veil.types import External, Features, Key, Scalar, Secret, State
 
 _PARTICLES = 81
+
 _STRETCH = 3.0  # the reach is within e^±3 of what it was at the start
+
 _LEAST = 1e-3  # of a row of a table, spread evenly over the atoms: every value stays possible everywhere
 
 
@@ -51,7 +49,7 @@ class GridPolicy(LearnedPolicy):
     scaling: Scaling
     atoms: Float[Array, "J Y"]
     sd: Scalar
-    tracker: Tracker
+    tracker: FilterSpec
     network: Network
     cells: Float[Array, "C N"] | None = None
 
@@ -149,7 +147,7 @@ def grid_policy(
     atoms: Float[Array, "J Y"],
     *,
     cells: Float[Array, "C N"] | None = None,
-    tracker: Tracker | None = None,
+    tracker: FilterSpec | None = None,
     encoder: Summary = "moments",
     form: Form = "relu",
     width: int = 64,
@@ -186,7 +184,7 @@ def grid_policy(
         scaling=scaling,
         atoms=atoms.astype(dtype),
         sd=jnp.asarray(sd, dtype),
-        tracker=ParticleTracker(_PARTICLES, Scheme()) if tracker is None else tracker,
+        tracker=ParticleSpec(_PARTICLES, Scheme()) if tracker is None else tracker,
         network=network,
         cells=None if cells is None else cells.astype(dtype),
     )

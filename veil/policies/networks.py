@@ -11,14 +11,15 @@ from jaxtyping import Array, Float, Int
 
 from veil.policies.encoding import Encoder, Form, MomentEncoder, mgf_encoder
 from veil.policies.scaling import Scaling
-from veil.systems.base import System
-from veil.systems.prior import Prior
+from veil.systems.base import Prior, System
 from veil.types import Features, Key, Secret, State, Vector
 
 Summary = Literal["moments", "mgf"]
 
 MERGED = 16  # width of what is made of the features
+
 _DEEP = 2  # hidden layers of the trunk
+
 _SMALL = 0.05  # size of the raw outputs before training: not zero, or all parts of a mixture would be one
 
 

@@ -6,14 +6,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array
 
-from veil.beliefs.base import Belief
-from veil.beliefs.trackers import KalmanTracker, Tracker
-from veil.kernel import Kernel
-from veil.laws import Gaussian, Mixture
-from veil.policies.affine import nearest
-from veil.policies.base import Time
+from veil.beliefs.base import Belief, FilterSpec
+from veil.beliefs.kalman import KalmanSpec
+from veil.laws import Gaussian, Kernel, Mixture
+from veil.policies.base import LearnedPolicy, Time
 from veil.policies.encoding import Form
-from veil.policies.learned import LearnedPolicy
+from veil.policies.geometry import nearest
 from veil.policies.networks import Context, Network, Summary, start_encoder, start_network
 from veil.policies.scaling import Limits, Scaling, between, bounded, correlation_factor, halfway
 from veil.systems.base import System
@@ -45,7 +43,7 @@ class NeuralPolicy(LearnedPolicy):
     system: System
     scaling: Scaling
     limits: Limits
-    tracker: Tracker
+    tracker: FilterSpec
     network: Network
     parts: int = eqx.field(default=1, static=True)
 
@@ -116,7 +114,7 @@ def neural_policy(
     system: System,
     scaling: Scaling,
     *,
-    tracker: Tracker | None = None,
+    tracker: FilterSpec | None = None,
     encoder: Summary = "moments",
     form: Form = "relu",
     parts: int = 1,
@@ -159,7 +157,7 @@ def neural_policy(
         system=system,
         scaling=scaling,
         limits=jax.tree.map(lambda leaf: leaf.astype(dtype), limits),
-        tracker=KalmanTracker() if tracker is None else tracker,
+        tracker=KalmanSpec() if tracker is None else tracker,
         network=network,
         parts=parts,
     )

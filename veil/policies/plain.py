@@ -1,12 +1,14 @@
 """Policies that look at nothing: the truth, the truth with noise, the truth on a grid."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
-from veil.kernel import Kernel
-from veil.laws import Finite, Gaussian, Point, diagonal_gaussian
+from veil.laws import Finite, Gaussian, Kernel, Point, diagonal_gaussian
 from veil.policies.base import PlainPolicy, Time
+from veil.policies.geometry import expected_start
 from veil.systems.base import System
 from veil.types import External, Features, Secret, State
 
@@ -80,3 +82,36 @@ class GridKernel(Kernel):
         del secret
         atom = self.step * jnp.round(self.system.output(state) / self.step)
         return Finite(atom[None, :], jnp.zeros_like(atom[:1]))
+
+
+def optional(value: ArrayLike | Sequence | None) -> Array | None:
+    """A tunable value that may be left out."""
+    return None if value is None else jnp.asarray(value)
+
+
+class Blind(PlainPolicy):
+    """A release law from public information only: Gaussian around `mean`, one sd per axis.
+
+    Without a mean it is the output at the mean of the initial law, averaged over the prior.
+    """
+
+    system: System
+    sd: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
+    mean: Float[Array, " Y"] | None = eqx.field(default=None, converter=optional)
+
+    def kernel(self, features: Features, external: External, time: Time) -> Kernel:
+        """The same kernel at every step."""
+        del features, external, time
+        mean = self.system.output(expected_start(self.system)) if self.mean is None else self.mean
+        return BlindKernel(diagonal_gaussian(mean, self.sd))
+
+
+class BlindKernel(Kernel):
+    """One law for every secret and state."""
+
+    law: Gaussian
+
+    def __call__(self, secret: Secret, state: State) -> Gaussian:
+        """The law."""
+        del secret, state
+        return self.law

@@ -7,9 +7,8 @@ from jaxtyping import Array, Float
 
 from veil.beliefs.base import Belief
 from veil.laws import Gaussian
-from veil.policies.affine import AffineKernel, Plan
-from veil.policies.base import Time
-from veil.policies.learned import LearnedPolicy
+from veil.policies.base import LearnedPolicy, Time
+from veil.policies.geometry import AffineKernel, Plan
 from veil.policies.scaling import Limits, Scaling, between, bounded, correlation_factor, halfway
 from veil.policies.transport import Transport
 from veil.systems.base import System

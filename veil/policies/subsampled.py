@@ -7,10 +7,8 @@ from jaxtyping import Array, Bool, Float
 
 from veil.beliefs.base import Belief, Health
 from veil.components import Components
-from veil.kernel import Kernel
-from veil.laws import Gaussian, Held
-from veil.policies.base import Policy, Time
-from veil.policies.private import PrivatePolicy
+from veil.laws import Gaussian, Kernel, SwitchedLaw
+from veil.policies.base import Policy, PrivatePolicy, Time
 from veil.systems.base import System
 from veil.types import External, Features, Key, Secret, Shared, State
 
@@ -22,9 +20,9 @@ class HeldKernel(Kernel):
     last: Shared
     inner: Kernel
 
-    def __call__(self, secret: Secret, state: State) -> Held:
+    def __call__(self, secret: Secret, state: State) -> SwitchedLaw:
         """The inner law, held or not."""
-        return Held(self.fresh, self.last, self.inner(secret, state))
+        return SwitchedLaw(self.fresh, self.last, self.inner(secret, state))
 
 
 class Remembering(Belief):

@@ -1,11 +1,9 @@
 """Live sharing: a stream, the ledger of what was released, and the budget of what may leak."""
 
-from veil.sharing.accountant import Accountant, BudgetError
-from veil.sharing.budgeting import budgeted
-from veil.sharing.chain import Entry, LedgerError
+from veil.sharing.account import Receipt, Release
+from veil.sharing.budget import Accountant, BudgetError, budgeted
 from veil.sharing.inputs import Fault
-from veil.sharing.ledger import Ledger
-from veil.sharing.receipt import Receipt, Release
+from veil.sharing.ledger import Entry, Ledger, LedgerError
 from veil.sharing.sharer import Sharer
 
 __all__ = [

@@ -9,7 +9,9 @@ from statistics import NormalDist
 import numpy as np
 
 WINDOW = 64  # steps between two verdicts
+
 LEVEL = 1e-7  # of each test, on either side
+
 FAR = -NormalDist().inv_cdf(LEVEL)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from veil.systems.base import Field, System
 
 LONGEST = 1 << 16  # bytes of a line
+
 MOST_STEP = (1 << 31) - 1  # steps are 32-bit numbers
 
 

@@ -11,24 +11,21 @@ import jax
 import numpy as np
 
 from veil import __version__
-from veil.auditing.store import fingerprint
-from veil.policies.base import Policy
+from veil.io import fingerprint
+from veil.policies.base import Policy, PrivatePolicy
 from veil.policies.budgeted import Budgeted, Exhausted
-from veil.policies.private import PrivatePolicy
-from veil.precision import doubled
 from veil.sharing import snapshot
-from veil.sharing.accountant import Accountant
+from veil.sharing.account import Release, release_of
 from veil.sharing.alarm import Alarm
-from veil.sharing.budgeting import budgeted
-from veil.sharing.chain import START, Entry, LedgerError, about_of, chained
-from veil.sharing.engines import BelievingEngine, Engine, Made, RememberingEngine
+from veil.sharing.budget import Accountant, budgeted
 from veil.sharing.inputs import Fault, Request, given
-from veil.sharing.ledger import Ledger
-from veil.sharing.private import MemoryFile, checked_secret
-from veil.sharing.receipt import Release, release_of
-from veil.sharing.scratch import Scratch
+from veil.sharing.ledger import START, Entry, Ledger, LedgerError, MemoryLedger, about_of, chained
+from veil.sharing.secret_files import MemoryFile, checked_secret
+from veil.sharing.step_program import BeliefEngine, MemoryEngine, PendingStep, StepEngine
+from veil.types import as_float64
 
 MOST_MISSING = 1000  # steps that a gap may have
+
 CLOSE = 1e-9  # replayed charges may differ by this from those on record, relative and absolute
 
 
@@ -75,7 +72,7 @@ class Sharer:
         self._snapshots = None if ledger is None else snapshot.beside(ledger)
         values = checked_secret(secret, policy.system)
         with jax.enable_x64(True):
-            policy = doubled(policy)
+            policy = as_float64(policy)
             if not isinstance(policy, PrivatePolicy):
                 policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
             self.ledger = _opened(ledger, policy, budget, seed)
@@ -176,7 +173,7 @@ class Sharer:
             self.accountant.spend(charge)
         self._engine.resume()
 
-    def _check(self, made: Made, entry: Entry) -> None:
+    def _check(self, made: PendingStep, entry: Entry) -> None:
         """Go on from a replayed step that came out as it is on record."""
         if abs(made.charge - entry["charge"]) > CLOSE * (1.0 + entry["charge"]):
             raise LedgerError(
@@ -200,16 +197,16 @@ class Sharer:
 
 def _engine(
     policy: Budgeted | PrivatePolicy, secret: np.ndarray, about: Entry, memory: Path | None
-) -> Engine:
+) -> StepEngine:
     if isinstance(policy, PrivatePolicy):
         file = None if memory is None else MemoryFile(memory, chained(about, START)[0])
-        return RememberingEngine(policy, secret, file)
-    return BelievingEngine(policy, secret, about["seed"])
+        return MemoryEngine(policy, secret, file)
+    return BeliefEngine(policy, secret, about["seed"])
 
 
 def _opened(
     path: Path | None, policy: Budgeted | PrivatePolicy, budget: float, seed: int | None
-) -> Ledger | Scratch:
+) -> Ledger | MemoryLedger:
     """The ledger, begun or gone on with; it knows the seed if nobody else does."""
     old = None if path is None else about_of(path)
     if seed is None:
@@ -224,4 +221,4 @@ def _opened(
         "external": [field.name for field in system.external_fields],
         "shared": [field.name for field in system.shared_fields],
     }
-    return Scratch(about) if path is None else Ledger(path, about)
+    return MemoryLedger(about) if path is None else Ledger(path, about)

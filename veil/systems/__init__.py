@@ -1,19 +1,17 @@
 """Systems with a secret."""
 
-from veil.systems.base import Field, System
-from veil.systems.check import check_system
-from veil.systems.fuel import fuel_rate
+from veil.systems.base import Field, Prior, System, finite_prior, quasi_random_prior
 from veil.systems.gain import Gain
-from veil.systems.idm import IdmPlatoon
-from veil.systems.platoon import ColouredPlatoon, Platoon
-from veil.systems.prior import Prior, finite_prior, quasi_random_prior
-from veil.systems.report import SystemReport
-from veil.systems.traffic import (
+from veil.systems.idm_platoon import IdmPlatoon
+from veil.systems.platoon import (
     AcceleratingLeader,
+    ColouredPlatoon,
     Controller,
     IndependentLeader,
     Leader,
+    Platoon,
     WanderingLeader,
+    fuel_rate,
     optimal_velocity,
 )
 from veil.systems.variants import KnownStart, WithInitial, WithNoise, WithPrior
@@ -31,12 +29,10 @@ __all__ = [
     "Platoon",
     "Prior",
     "System",
-    "SystemReport",
     "WanderingLeader",
     "WithInitial",
     "WithNoise",
     "WithPrior",
-    "check_system",
     "finite_prior",
     "fuel_rate",
     "optimal_velocity",

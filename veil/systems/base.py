@@ -2,14 +2,84 @@
 
 import abc
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
 from veil.laws import Gaussian
-from veil.systems.prior import Prior
 from veil.types import External, Noise, Scalar, Secret, Shared, State
+
+Numbers = Sequence | np.ndarray | Array
+
+
+class Prior(eqx.Module):
+    """A finite set of secrets and their masses."""
+
+    secrets: Float[Array, "K P"] = eqx.field(converter=jnp.asarray)
+    log_masses: Float[Array, " K"] = eqx.field(converter=jnp.asarray)
+
+    def __check_init__(self):
+        if self.secrets.ndim != 2 or self.log_masses.shape != self.secrets.shape[:1]:
+            raise ValueError(
+                f"Give secrets of shape (K, P) and one log-mass each: got {self.secrets.shape} "
+                f"and {self.log_masses.shape}."
+            )
+
+    @property
+    def entropy(self) -> Scalar:
+        """H(q) in nats: the most that can ever leak."""
+        masses = jnp.exp(self.log_masses)
+        return -jnp.sum(jnp.where(masses > 0, masses * self.log_masses, 0.0))
+
+
+@runtime_checkable
+class _Marginal(Protocol):
+    """What is asked of a continuous distribution; every frozen scipy.stats distribution has it."""
+
+    def ppf(self, q, /) -> np.ndarray: ...
+
+
+def finite_prior(secrets: Numbers, masses: Numbers | None = None) -> Prior:
+    """Prior over the given secrets, uniform unless `masses` are given.
+
+    Args:
+        secrets: (K, P) values, or (K,) for scalar secrets.
+        masses: (K,) positive numbers that sum to one (tolerance 1e-6).
+    """
+    values = np.asarray(secrets, dtype=float)
+    values = values[:, None] if values.ndim == 1 else values
+    count = values.shape[0]
+    weights = np.full(count, 1.0 / count) if masses is None else np.asarray(masses, dtype=float)
+    if weights.shape != (count,) or not np.all(weights > 0) or abs(weights.sum() - 1.0) > 1e-6:
+        raise ValueError(
+            f"masses must be {count} positive numbers that sum to one; got {weights.tolist()}. "
+            "Divide them by their sum and leave out secrets without mass."
+        )
+    return Prior(jnp.asarray(values), jnp.log(jnp.asarray(weights / weights.sum())))
+
+
+def quasi_random_prior(marginals: Sequence[_Marginal], count: int, *, seed: int = 0) -> Prior:
+    """A finite uniform prior that stands for a continuous one with independent components.
+
+    The points are scrambled Sobol' points pushed through the inverse distribution functions, so `count`
+    is best a power of two.
+
+    Args:
+        marginals: one frozen distribution per component, e.g. `scipy.stats.lognorm(1.5, scale=0.12)`.
+        count: how many secrets.
+        seed: seed of the scrambling.
+    """
+    from scipy.stats import qmc  # takes a third of a second to import, which a live restart does not have
+
+    sobol = qmc.Sobol(len(marginals), scramble=True, rng=seed)
+    points = sobol.random_base2(max(count - 1, 0).bit_length())[:count]
+    return finite_prior(np.stack([law.ppf(points[:, i]) for i, law in enumerate(marginals)], axis=1))
+
 
 if TYPE_CHECKING:  # to a type checker these are attributes of the class, not arguments of its constructor
     from typing import ClassVar as Described

@@ -4,8 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from veil.laws import Gaussian, diagonal_gaussian
-from veil.systems.base import Field, System
-from veil.systems.prior import Prior, finite_prior
+from veil.systems.base import Field, Prior, System, finite_prior
 from veil.types import External, Noise, Scalar, Secret, Shared, State
 
 

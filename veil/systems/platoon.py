@@ -4,37 +4,148 @@ The driver follows the full velocity difference model with two secret gains and 
 its speed and spacing; the automated vehicle steers by what it was told, so what is shared comes back.
 """
 
+import abc
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import ArrayLike
+from jaxtyping import Array, ArrayLike, Float
 
 from veil.laws import Gaussian, diagonal_gaussian
-from veil.systems.base import Field, System
-from veil.systems.fuel import fuel_rate
-from veil.systems.prior import Prior, finite_prior
-from veil.systems.traffic import (
-    Controller,
-    Leader,
-    Pair,
-    controller_gains,
-    leader_model,
-    number,
-    optimal_velocity,
-    pair,
-)
-from veil.types import External, Noise, Scalar, Secret, Shared, State
+from veil.systems.base import Field, Prior, System, finite_prior
+from veil.types import External, Noise, Scalar, Secret, Shared, State, as_number
+
+Pair = Float[Array, "2"]
+
+
+def pair(value: ArrayLike | Sequence) -> Pair:
+    """Two tunable numbers; one number stands for both."""
+    return jnp.broadcast_to(jnp.asarray(value, float), (2,))
+
+
+class Leader(eqx.Module):
+    """How the speed of the first vehicle moves."""
+
+    @abc.abstractmethod
+    def __call__(self, speed: Scalar, cruise: Scalar, dt: Scalar, noise: Scalar) -> Scalar:
+        """The next speed, from one standard normal number."""
+
+
+class IndependentLeader(Leader):
+    """Cruise speed plus an error that is drawn afresh at each step."""
+
+    variance: Scalar = eqx.field(default=0.1, converter=as_number)
+
+    def __call__(self, speed: Scalar, cruise: Scalar, dt: Scalar, noise: Scalar) -> Scalar:
+        """v0' = cruise + sqrt(variance)·ε."""
+        del speed, dt
+        return cruise + jnp.sqrt(self.variance) * noise
+
+
+class AcceleratingLeader(Leader):
+    """A noisy acceleration that pulls back to the cruise speed."""
+
+    pull: Scalar = eqx.field(default=0.1, converter=as_number)
+    sd: Scalar = eqx.field(default=1.0, converter=as_number)
+
+    def __call__(self, speed: Scalar, cruise: Scalar, dt: Scalar, noise: Scalar) -> Scalar:
+        """v0' = v0 + dt·(pull·(cruise − v0) + sd·ε), pull in 1/s and sd in m/s²."""
+        return speed + dt * (self.pull * (cruise - speed) + self.sd * noise)
+
+
+class WanderingLeader(Leader):
+    """A random walk: nothing pulls the speed back."""
+
+    sd: Scalar = eqx.field(default=1.0, converter=as_number)
+
+    def __call__(self, speed: Scalar, cruise: Scalar, dt: Scalar, noise: Scalar) -> Scalar:
+        """v0' = v0 + dt·sd·ε, sd in m/s²."""
+        del cruise
+        return speed + dt * self.sd * noise
+
+
+LEADERS: dict[str, type[Leader]] = {
+    "independent": IndependentLeader,
+    "accelerating": AcceleratingLeader,
+    "random_walk": WanderingLeader,
+}
+
+
+def leader_model(choice: str | Leader) -> Leader:
+    """A leader by name, or as given."""
+    if isinstance(choice, Leader):
+        return choice
+    if choice not in LEADERS:
+        raise ValueError(f"leader must be one of {', '.join(LEADERS)} or a Leader; got {choice!r}.")
+    return LEADERS[choice]()
+
+
+class Controller(eqx.Module):
+    """Linear feedback gains on (spacing, speed) errors: the vehicle's own, and its follower's as shared."""
+
+    own: Pair = eqx.field(converter=pair)
+    follower: Pair = eqx.field(converter=pair)
+
+
+# The gains of the paper admit several readings. As printed they are unstable; these four are stable and
+# give its true-data figures.
+CONTROLLERS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
+    "B": ((0.5, -0.5), (0.2, -0.2)),
+    "C": ((0.5, -0.5), (-0.2, 0.2)),
+    "D": ((0.1, -0.5), (-0.2, 0.05)),
+    "F": ((0.1, -0.5), (-0.2, 0.2)),
+}
+
+
+def controller_gains(choice: str | Controller) -> Controller:
+    """A controller by the name of its reading, or as given."""
+    if isinstance(choice, Controller):
+        return choice
+    if choice not in CONTROLLERS:
+        raise ValueError(
+            f"controller must be one of {', '.join(CONTROLLERS)} or a Controller; got {choice!r}."
+        )
+    return Controller(*CONTROLLERS[choice])
+
+
+def optimal_velocity(spacing: Scalar, thresholds: Pair, top_speed: Scalar) -> Scalar:
+    """The speed a driver wants at this spacing: 0 below the first threshold, top speed beyond the second.
+
+    Between them it rises as half a cosine wave.
+    """
+    stop, go = thresholds
+    share = jnp.clip((spacing - stop) / (go - stop), 0.0, 1.0)
+    return 0.5 * top_speed * (1.0 - jnp.cos(jnp.pi * share))
+
+
+IDLE = 0.444  # mL/s
+
+
+def fuel_rate(speed: Scalar, acceleration: Scalar) -> Scalar:
+    """Fuel in mL/s at a speed in m/s under an acceleration in m/s².
+
+    The engine works against R = 0.333 + 0.00108 v² + 1.2 a. It idles where R <= 0; otherwise it takes
+    0.09 R v on top of idling, and 0.054 a² v more while the car accelerates (a > 0).
+    """
+    resistance = 0.333 + 0.00108 * speed**2 + 1.2 * acceleration
+    boost = 0.054 * jnp.maximum(acceleration, 0.0) ** 2 * speed
+    return IDLE + jnp.where(resistance > 0.0, 0.09 * resistance * speed + boost, 0.0)
+
 
 DRIVERS = ((0.4, 0.5), (0.7, 0.8), (1.0, 1.1), (1.3, 1.4))
 """The four secrets of the paper: (pull to the wanted speed, pull to the speed ahead), both in 1/s."""
 
 _SECRET = (Field("speed_gain", "1/s", 0.0), Field("difference_gain", "1/s", 0.0))
+
 # Noise comes after the limits, so a car at rest may read slightly below zero.
 _STATE = (Field("speed", "m/s", -1.0, 60.0), Field("spacing", "m", -1.0, 500.0))
+
 _EXTERNAL = (
     Field("leader_speed", "m/s", -10.0, 60.0),
     Field("automated_speed", "m/s", -1.0, 60.0),
     Field("automated_spacing", "m", -50.0, 500.0),
 )
+
 _SHARED = (Field("speed", "m/s", 0.0, 60.0), Field("spacing", "m", 0.0, 500.0))
 
 
@@ -65,13 +176,13 @@ class Platoon(System):
     controller: Controller = eqx.field(default="C", converter=controller_gains)
     leader: Leader = eqx.field(default="independent", converter=leader_model)
     initial_sd: Pair = eqx.field(default=(0.5, 1.0), converter=pair)
-    acceleration_sd: Scalar = eqx.field(default=0.1, converter=number)
-    spacing_sd: Scalar = eqx.field(default=0.1, converter=number)
-    automated_spacing_sd: Scalar = eqx.field(default=0.1, converter=number)
-    dt: Scalar = eqx.field(default=0.2, converter=number)
+    acceleration_sd: Scalar = eqx.field(default=0.1, converter=as_number)
+    spacing_sd: Scalar = eqx.field(default=0.1, converter=as_number)
+    automated_spacing_sd: Scalar = eqx.field(default=0.1, converter=as_number)
+    dt: Scalar = eqx.field(default=0.2, converter=as_number)
     equilibrium: Pair = eqx.field(default=(15.0, 20.0), converter=pair)
     thresholds: Pair = eqx.field(default=(5.0, 35.0), converter=pair)
-    top_speed: Scalar = eqx.field(default=30.0, converter=number)
+    top_speed: Scalar = eqx.field(default=30.0, converter=as_number)
     acceleration_limits: Pair = eqx.field(default=(-5.0, 5.0), converter=pair)
     distortion_weights: Pair = eqx.field(default=(3.0, 1.0), converter=pair)
 
@@ -150,8 +261,8 @@ class ColouredPlatoon(System):
         self, inner: Platoon | None = None, *, coloured_sd: ArrayLike = 0.1, correlation_time: ArrayLike = 3.0
     ):
         self.inner = Platoon(acceleration_sd=0.02) if inner is None else inner
-        self.coloured_sd = number(coloured_sd)
-        self.correlation_time = number(correlation_time)
+        self.coloured_sd = as_number(coloured_sd)
+        self.correlation_time = as_number(correlation_time)
 
     @property
     def prior(self) -> Prior:  # pyright: ignore[reportIncompatibleVariableOverride]

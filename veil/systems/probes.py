@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from veil.laws import Gaussian
-from veil.laws.gaussian import LOG_TWO_PI
+from veil.laws import LOG_TWO_PI, Gaussian
 from veil.systems.base import System
 
 _STEPS = 5
+
 _SECRETS = 4
 
 

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from veil.laws import Gaussian
-from veil.systems.base import Field, System
-from veil.systems.prior import Prior
+from veil.systems.base import Field, Prior, System
 from veil.types import External, Noise, Scalar, Secret, Shared, State
 
 # pyright: reportIncompatibleVariableOverride=false

@@ -1,0 +1,1 @@
+"""The experiments of the paper, done again: columns, tables, figures and claims."""

@@ -1,0 +1,72 @@
+"""A second process for the column that takes as long as all others together: it only fills the folder.
+
+Stages are kept on disk, so the first process finds them there; what is missing because the second one failed,
+or was never started, it does itself.
+"""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from paper.reproduction.engine import Report, Work
+from paper.reproduction.options import Extent
+
+SLOWEST = "ddpg"
+
+
+def measure(work: Work, names: tuple[str, ...]) -> None:
+    """Train and measure these columns."""
+    for name in names:
+        study = work.study(name)
+        _ = study.audited, study.driven, study.read, study.charged
+
+
+@contextmanager
+def aside(work: Work, name: str, prepare: Callable[[], None]) -> Iterator[None]:
+    """Have one column measured by another process meanwhile; at the end it is waited for.
+
+    Args:
+        work: the whole.
+        name: of the column.
+        prepare: sets up JAX in the other process as it is set up here; importable by name.
+    """
+    context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
+    told = context.SimpleQueue()
+    child = context.Process(target=_child, args=(name, prepare, work.extent, work.folder, told), daemon=True)
+    child.start()
+    listener = threading.Thread(target=_listen, args=(told.get, work.report), daemon=True)
+    listener.start()
+    try:
+        yield
+        child.join()
+    finally:
+        child.terminate()
+        child.join()
+        told.put(None)
+        listener.join()
+
+
+def _child(name: str, prepare: Callable[[], None], extent: Extent, folder: Path, told) -> None:
+    """Measure; Ctrl-C ends it quietly, for the first process speaks."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        prepare()
+        measure(Work(extent, folder, (name,), lambda *line: told.put(line)), (name,))
+    except KeyboardInterrupt:
+        pass
+
+
+def _end_with_parent() -> None:
+    """Two runs in one folder would be in each other's way, so this one must not outlive its own."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # called in the child only
+    parent.join()
+    os._exit(1)
+
+
+def _listen(get: Callable[[], tuple[str, str, int, int] | None], report: Report) -> None:
+    while (line := get()) is not None:
+        report(*line)

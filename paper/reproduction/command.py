@@ -1,0 +1,131 @@
+"""`python -m paper.reproduction`: the paper's experiment again, side by side with its printed numbers."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import tyro
+
+from paper.reproduction.columns import NAMES
+from paper.reproduction.options import FAST, FULL
+from veil.cli.frontier import progress
+from veil.cli.mistakes import Mistake, complain, known
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paper.reproduction.engine import Work
+
+
+Made = TypeVar("Made")
+
+ALL = "(default: all)"
+
+FOLDER = Path("reproduce")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What to measure, and where it is kept."""
+
+    fast: bool = False
+    """Short trainings, few episodes and few particles: shows that all works, not what comes out (no unit)"""
+    out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = FOLDER
+    """Folder for the trainings, the stages, the page, the files and the pictures"""
+    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint=ALL)] = ()
+    """Columns to measure, with those that they are compared with, e.g. --only pathwise ddpg (names)"""
+
+    def __post_init__(self) -> None:
+        """Refuse columns that there are not."""
+        try:
+            for name in self.only:
+                known("column", name, NAMES)
+        except Mistake as mistake:
+            complain("reproduce", mistake)
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Do the paper's experiment again: train, drive, read and audit every column, and compare.
+
+    Takes about three quarters of an hour on two cores, a few minutes with --fast. Exit code 0: done; 2:
+    a mistake on the command line; 130: stopped by Ctrl-C, after which the same command goes on where it
+    was.
+
+    Example: `python -m paper.reproduction --fast --only pathwise ddpg`
+    """
+
+    scope: Scope = field(default_factory=Scope)
+    publish: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
+    """Folder to copy RESULTS.md and its pictures to"""
+
+    def run(self) -> None:
+        """Do what is missing, write, print."""
+        from paper.reproduction import files, parts
+        from veil.cli import audit_table
+
+        paths, claims = made(self.scope, _meanwhile(parts.everything))
+        if self.publish is not None:
+            pictures = [path for path in paths if path.suffix == ".png"]
+            try:
+                paths += files.publish(paths[0], pictures, self.publish)
+            except OSError as mistake:
+                complain("reproduce", mistake)
+        rows = [(one.text, one.answer, one.evidence) for one in claims if one.answer != "not measured"]
+        audit_table.grid("Claims of the paper and of ours", ("claim", "holds here", "numbers"), rows)
+        show(paths)
+
+
+def main(arguments: list[str]) -> None:
+    """Run the reproduction as these words of a command line say."""
+    from veil.cli.main import execute
+
+    execute("reproduce", Reproduce, arguments)
+
+
+def _meanwhile(make: "Callable[[Work], Made]") -> "Callable[[Work], Made]":
+    """The same with the slowest column done by a second process, where there is one and others to do."""
+    from paper.reproduction.background_worker import SLOWEST, aside, measure
+    from veil.cli.main import prepare
+
+    def both(work: "Work") -> "Made":
+        others = tuple(one.name for one in work.columns if SLOWEST not in (one.name, one.like))
+        if (os.cpu_count() or 1) > 1 and SLOWEST in {one.name for one in work.columns}:
+            with aside(work, SLOWEST, prepare):
+                measure(work, others)
+        return make(work)
+
+    return both
+
+
+def made(scope: Scope, make: "Callable[[Work], Made]") -> "Made":
+    """Make some part of the reproduction, with progress on stderr."""
+    from paper.reproduction.engine import Work
+
+    try:
+        scope.out.mkdir(parents=True, exist_ok=True)
+        with progress() as report:
+            return make(Work(FAST if scope.fast else FULL, scope.out, scope.only, report))
+    except KeyboardInterrupt:
+        print(f"Stopped. What is done is kept in {scope.out}; the same command goes on.", file=sys.stderr)
+        sys.exit(130)
+    except OSError as mistake:
+        complain("reproduce", mistake)
+
+
+def show(paths: list[Path]) -> None:
+    """Print where everything is."""
+    print("Written to")
+    for path in paths:
+        print(f"  {path}")
+
+
+def script(part: str) -> None:
+    """One part alone, as the scripts in `paper/` do: the same flags, the same folder, the same stages."""
+    from paper.reproduction import parts
+
+    make = parts.PARTS[part]
+    scope = tyro.cli(Scope, description=make.__doc__)
+    show(made(scope, make))

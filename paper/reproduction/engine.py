@@ -1,0 +1,213 @@
+"""The work of a reproduction: columns are trained and measured in turn, and nothing is done twice."""
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import veil
+from paper.reproduction import stages
+from paper.reproduction.adapt import from_equilibrium, with_particles, with_system
+from paper.reproduction.charges import chargeable
+from paper.reproduction.columns import BY_NAME, Column, selected, settings
+from paper.reproduction.options import Extent
+from paper.reproduction.stages import Arrays
+from veil.distortion import expected_distance
+from veil.evaluation.episodes import select_episodes
+from veil.evaluation.evaluate import Context
+from veil.io import Store, StoreError, fingerprint
+from veil.learners import run as runs
+from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.plain import GaussianNoise
+from veil.rollout import Record
+from veil.settings import AuditSettings
+from veil.systems.platoon import Platoon
+from veil.types import as_float32, as_float64
+
+Report = Callable[[str, str, int, int], None]
+
+RATIO = (1.0, 1.7)  # sd of noise on speed (m/s) to that on spacing (m)
+
+
+class Work:
+    """A reproduction on its way.
+
+    Args:
+        extent: how much of it.
+        folder: where every stage is kept once it is done.
+        only: names of columns; those that they are compared with come along.
+        report: told the column, the stage, how far that is, and of how much.
+    """
+
+    def __init__(
+        self,
+        extent: Extent,
+        folder: Path,
+        only: Iterable[str] = (),
+        report: Report = lambda column, stage, done, total: None,
+    ):
+        self.extent, self.folder, self.report = extent, folder, report
+        self.columns = selected(only)
+        self._studies: dict[str, Study] = {}
+
+    def study(self, name: str) -> "Study":
+        """The column of this name."""
+        if name not in self._studies:
+            self._studies[name] = Study(self, BY_NAME[name])
+        return self._studies[name]
+
+    @property
+    def learned(self) -> tuple[Column, ...]:
+        """The columns whose policies are learned."""
+        return tuple(column for column in self.columns if column.preset is not None)
+
+
+class Study:
+    """One column: its policy, and what was measured of it. Everything is made when it is first asked for."""
+
+    def __init__(self, work: Work, column: Column):
+        self.work, self.column, self.extent = work, column, work.extent
+        self.part = "policy"
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Say which column and which part of it this is about."""
+        self.work.report(f"{self.column.name}: {self.part}", stage, done, total)
+
+    @property
+    def run(self) -> Path:
+        """The folder of its training."""
+        return self.work.folder / "runs" / self.column.name
+
+    @cached_property
+    def system(self) -> Platoon:
+        """The platoon from a spread start, in double precision."""
+        with jax.enable_x64(True):
+            return as_float64(Platoon())
+
+    @cached_property
+    def as_trained(self) -> Policy | PrivatePolicy:
+        """The policy with the belief that it was made with."""
+        with jax.enable_x64(True):
+            column = self.column
+            if column.make is not None:
+                return as_float64(column.make(self.system))
+            if column.like:
+                return self._noise(column.like)
+            return as_float64(self._learned())
+
+    @cached_property
+    def policy(self) -> Policy | PrivatePolicy:
+        """The policy as it is judged: with more particles, if it has any."""
+        return with_particles(self.as_trained, self.extent.particles)
+
+    def _noise(self, like: str) -> GaussianNoise:
+        """Noise whose mean distortion is that of another column; it is proportional to the sd."""
+        weights = np.asarray(self.system.distortion_weights)
+        once = expected_distance(weights, np.zeros(2), np.diag(np.square(RATIO))).value
+        factor = float(np.mean(self.work.study(like).audited["distortion"])) / once
+        return GaussianNoise(self.system, jnp.asarray(RATIO, float) * factor)
+
+    def _learned(self) -> Policy:
+        """As trained before, gone on with, or trained now."""
+        extent, preset, folder = self.extent, self.column.preset, self.run
+        assert preset is not None
+        wanted = settings(preset, extent.steps, extent.share, extent.seed)
+        try:
+            found = runs.read(folder)
+        except StoreError:  # none, or not whole
+            found = None
+        if found is None or found.settings != wanted:
+            runs.clear(folder)
+            runs.begin(folder, wanted)
+            found = runs.Run(wanted)
+        if found.result is None:
+
+            def told(line: dict[str, float]) -> None:
+                self.progress("training", int(line["update"]), wanted.training.updates)
+
+            self.progress("training", 0, wanted.training.updates)
+            runs.finish(folder, wanted, runs.fit(wanted, self.system, folder, told))
+        with jax.enable_x64(False):
+            policy = runs.load_policy(folder, as_float32(self.system))
+        assert isinstance(policy, Policy)
+        return policy
+
+    @cached_property
+    def store(self) -> Store:
+        """Finished stages; those of another policy or extent are not read."""
+        mark = fingerprint(self.as_trained, self.extent, veil.__version__)
+        return Store(self.work.folder / "columns" / self.column.name, mark)
+
+    def context(self, system: Platoon, policy: Policy | PrivatePolicy) -> Context:
+        """An audit of this policy in this system."""
+        extent = self.extent
+        options = AuditSettings(steps=extent.steps, episodes=extent.audit_episodes, seed=extent.seed)
+        return Context(system, policy, options, self.progress, self.store)
+
+    @property
+    def secrets(self) -> int:
+        """How many."""
+        return len(self.system.prior.secrets)
+
+    def _kept(self, name: str, make: Callable[[], Arrays]) -> Arrays:
+        store = self.store  # needs the policy, which may have to be trained
+        self.part = name
+        with jax.enable_x64(True):
+            return store.keep(name, make)
+
+    @cached_property
+    def driven(self) -> Arrays:
+        """Fuel and accelerations from equilibrium, see `stages.driven`."""
+
+        def make() -> Arrays:
+            level = from_equilibrium(self.system)
+            context = self.context(level, with_system(self.policy, level))
+            return stages.driven(context, self.secrets * self.extent.table_episodes)
+
+        return self._kept("driven", make)
+
+    @cached_property
+    def records(self) -> Record:
+        """The episodes that are audited, of which the first are read."""
+        per_secret = max(-(-self.extent.audit_episodes // self.secrets), self.extent.read_episodes, 2)
+        return stages.played(self.context(self.system, self.policy), self.secrets * per_secret)
+
+    @cached_property
+    def audited(self) -> Arrays:
+        """Leakage from both sides and distortion, see `stages.audited`."""
+        return self._kept(
+            "audited", lambda: stages.audited(self.context(self.system, self.policy), self.records)
+        )
+
+    @cached_property
+    def read(self) -> Arrays | None:
+        """Posteriors and means over time, see `stages.read`; None where the owner's memory decides."""
+        if isinstance(self.policy, PrivatePolicy):
+            return None
+        rows = np.arange(self.secrets * self.extent.read_episodes)
+
+        def make() -> Arrays:
+            context = self.context(self.system, self.policy)
+            return stages.read(context, select_episodes(self.records, rows), self.extent.particles)
+
+        return self._kept("read", make)
+
+    @cached_property
+    def charged(self) -> Arrays | None:
+        """The paper's bound under the policy's own belief, see `stages.charged`; None without one."""
+        if not chargeable(self.policy):
+            return None
+        count = self.secrets * self.extent.bound_episodes
+        return self._kept(
+            "charged", lambda: stages.charged(self.context(self.system, self.as_trained), count)
+        )
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """The course of its training."""
+        assert self.column.preset is not None
+        _ = self.as_trained
+        return runs.history(self.run)

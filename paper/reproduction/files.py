@@ -1,0 +1,101 @@
+"""A reproduction as files: everything as strict JSON, the tables as CSV. Both speak nats."""
+
+import csv
+import io
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from paper.reproduction.claims import Claim
+from paper.reproduction.options import Extent
+from paper.reproduction.printed import PRINTED
+from paper.reproduction.summary import Reader, Summary
+from veil import __version__
+from veil.io import plain, replace_text
+from veil.results.audit_file import leakage
+from veil.stats import Mean
+
+COLUMNS = ("column", "quantity", "secret", "value", "error", "printed")
+
+PER_SECRET = ("fuel", "squared", "change", "speed", "extra")
+
+_BESIDE: dict[tuple[str, str | None], tuple[float, ...]] = {
+    (what, who): values for what, rows in PRINTED.items() for who, values in rows.items()
+}
+
+OVERALL = ("distortion", "bound", "clamped")
+
+
+def write(found: dict[str, Summary], claimed: list[Claim], extent: Extent, folder: Path) -> list[Path]:
+    """Write results.json and results.csv; a reader finds the old file or the new one, never half of one."""
+    text = json.dumps(plain(content(found, claimed, extent)), indent=2, allow_nan=False, ensure_ascii=False)
+    return [
+        replace_text(folder / "results.json", text + "\n"),
+        replace_text(folder / "results.csv", table(found)),
+    ]
+
+
+def content(found: dict[str, Summary], claimed: list[Claim], extent: Extent) -> dict[str, object]:
+    """All fields of results.json."""
+    return {
+        "unit": "nats",
+        "version": __version__,
+        "extent": asdict(extent),
+        "claims": [asdict(one) for one in claimed],
+        "columns": {name: _column(one) for name, one in found.items()},
+        "printed": PRINTED,
+    }
+
+
+def _column(one: Summary) -> dict[str, object]:
+    line: dict[str, object] = {"title": one.column.title, "printed": one.column.printed}
+    line |= {"trusted": one.trusted, "verdict": one.verdict, "reasons": one.reasons, "method": one.method}
+    line |= {"leakage": leakage(one.leakage), "reader": one.reader and asdict(one.reader)}
+    line |= {name: [asdict(mean) for mean in getattr(one.drive, name)] for name in PER_SECRET}
+    line |= {"overall": asdict(one.drive.overall)}
+    return line | {name: (mean := getattr(one, name)) and asdict(mean) for name in OVERALL}
+
+
+def table(found: dict[str, Summary]) -> str:
+    """One row per number; `secret` is counted from 1 and empty where all are meant."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for name, one in found.items():
+        for quantity in PER_SECRET:
+            printed = _BESIDE.get((quantity, one.column.printed), ())
+            _rows(writer, name, quantity, getattr(one.drive, quantity), printed)
+        if one.reader is not None:
+            _reader(writer, name, one.reader)
+        overall = {quantity: getattr(one, quantity) for quantity in OVERALL}
+        overall |= {
+            "extra": one.drive.overall,
+            "leakage_lower": one.leakage.lower,
+            "leakage_upper": one.leakage.upper,
+        }
+        for quantity, mean in overall.items():
+            if mean is not None:
+                writer.writerow((name, quantity, "", plain(mean.value), plain(mean.error), ""))
+    return text.getvalue()
+
+
+def _rows(writer, name: str, quantity: str, means: tuple[Mean, ...], printed: tuple[float, ...]) -> None:
+    for place, mean in enumerate(means):
+        beside = printed[place] if printed else ""
+        writer.writerow((name, quantity, place + 1, plain(mean.value), plain(mean.error), beside))
+
+
+def _reader(writer, name: str, reader: Reader) -> None:
+    _rows(writer, name, "posterior", reader.posterior, ())
+    _rows(writer, name, "missed", reader.missed, ())
+    for axis, error in zip(("speed", "spacing"), reader.tracking, strict=True):
+        writer.writerow((name, f"tracking_{axis}", "", error, "", ""))
+
+
+def publish(page: Path, pictures: list[Path], folder: Path) -> list[Path]:
+    """Copy RESULTS.md and its pictures; links stay right."""
+    place = folder / "pictures"
+    place.mkdir(parents=True, exist_ok=True)
+    copies = [Path(shutil.copyfile(path, place / path.name)) for path in pictures]
+    return [replace_text(folder / page.name, page.read_text(encoding="utf-8")), *copies]

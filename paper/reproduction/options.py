@@ -1,0 +1,33 @@
+"""How much of the experiment is done. Imports nothing heavy: the command line reads it at once."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Sizes of a reproduction; the defaults are the full one.
+
+    Attributes:
+        steps: releases per episode.
+        table_episodes: episodes per secret behind Tables 1 and 2.
+        audit_episodes: episodes of the two-sided measurement, all secrets together.
+        read_episodes: episodes per secret behind Figures 1 and 2.
+        bound_episodes: episodes per secret on which the paper's bound is summed.
+        particles: per secret, of the filter that reads, and of policies that track by particles.
+        share: of each learner's usual number of updates.
+        seed: of all randomness.
+    """
+
+    steps: int = 50
+    table_episodes: int = 100
+    audit_episodes: int = 256
+    read_episodes: int = 32
+    bound_episodes: int = 16
+    particles: int = 1296
+    share: float = 1.0
+    seed: int = 0
+
+
+FULL = Extent()
+
+FAST = Extent(table_episodes=16, audit_episodes=64, read_episodes=16, particles=81, share=0.04)

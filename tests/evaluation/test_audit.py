@@ -1,0 +1,119 @@
+"""Whole audits of small systems, from playing to the verdict."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from veil.beliefs.particles import ParticleSpec
+from veil.evaluation.audit import audit
+from veil.evaluation.bounds import CoupledBounder, ExactBounder, bounder_candidates
+from veil.io import Store, fingerprint
+from veil.policies import Blind, Counterfactual, GaussianNoise, Quantised, Subsampled, Transport, Truth
+from veil.settings import AuditSettings
+from veil.systems import ColouredPlatoon, Gain, Platoon, finite_prior
+
+SMALL = AuditSettings(steps=5, episodes=60, assisted=False)
+
+
+def test_an_audit_goes_on_where_it_stopped_and_repeats_itself(tmp_path):
+    system = Gain()
+    policy = GaussianNoise(system, jnp.asarray([0.3]))
+    stages = []
+
+    def run(options=SMALL):
+        mark = fingerprint(system, policy, options)
+        return audit(
+            system,
+            policy,
+            options,
+            store=Store(tmp_path, mark),
+            progress=lambda stage, done, total: stages.append(stage),
+        )
+
+    first = run()
+    assert any("twisted" in stage for stage in stages)
+    stages.clear()
+    second = run()
+    assert not any("twisted" in stage or "attack" in stage for stage in stages), "read from the store"
+    assert first.leakage == second.leakage and first.verdict.inputs == second.verdict.inputs
+    assert np.array_equal(first.realised, second.realised)
+    part = next((tmp_path / "parts").glob("sides-*-0-60.npz"))
+    part.write_bytes(part.read_bytes()[:100])
+    assert run().leakage == first.leakage, "a part that was cut short is made again"
+    _sound(first)
+
+
+def _sound(found):
+    """What holds for the audit of any noisy release."""
+    assert found.verdict.name == "certifiable" and found.particles == 128
+    assert 0 <= found.leakage.low <= found.leakage.high <= found.leakage.entropy
+    assert [at.step for at in found.times] == [1, 2, 3, 4, 5]
+    means = [at.leakage.upper.value for at in found.times]
+    assert means[-1] > means[0] - 0.05, "what has leaked stays leaked"
+    names = [row.name for row in found.attacks]
+    assert {"Bayes", "Kalman bank", "least squares", "prior", "bootstrap filter"} <= set(names)
+    bank, bayes = (found.attacks[names.index(name)] for name in ("Kalman bank", "Bayes"))
+    assert abs(bank.raw.value - bayes.raw.value) < 0.02, "the bank is exact here"
+    prior = found.attacks[names.index("prior")]
+    assert prior.raw.value == 0.0 and prior.accuracy.value == pytest.approx(1 / 3)
+    quantities = {row.name: row for row in found.utility}
+    assert (
+        quantities["release error, y" if "release error, y" in quantities else "distortion"].value.value > 0
+    )
+    assert found.curves is not None and found.curves.posterior.shape == (3, 5)
+
+
+def test_counterfactual_sharing_is_certified_by_its_coupling():
+    system = Gain()
+    found = audit(system, Counterfactual(system), SMALL)
+    assert found.verdict.name == "certifiable" and found.method == "coupling of all secrets"
+    assert found.leakage.upper.value == 0.0
+    limit = 1 - 0.00135 ** (1 / 60)  # no disagreement in 60 episodes
+    assert found.leakage.high == pytest.approx(limit * np.log(3), rel=1e-2)
+    assert found.curves is None and all(row.lower.value < 1e-3 for row in found.attacks)
+
+
+def test_true_data_are_audited_exactly():
+    system = Gain(sd=0.05)
+    found = audit(system, Truth(system), SMALL)
+    assert found.particles == 0 and found.leakage.width == pytest.approx(0.0, abs=0.02)
+    assert found.attacks[1].name == "exact observer" and found.attacks[1].accuracy.value > 0.6
+
+
+def test_one_secret_and_one_release_are_no_exception():
+    system = Gain(prior=finite_prior([0.5]))
+    found = audit(
+        system, GaussianNoise(system, jnp.asarray([0.3])), AuditSettings(steps=1, episodes=8, assisted=False)
+    )
+    assert found.verdict.name == "certifiable" and found.leakage.entropy == 0.0
+    assert found.leakage.high == 0.0 and found.chance == 1.0
+
+
+def test_the_ladder_knows_what_applies():
+    with jax.enable_x64(True):
+        gain, platoon, coloured = Gain(), Platoon(), ColouredPlatoon()
+        noise = GaussianNoise(gain, jnp.asarray([0.1]))
+        assert isinstance(bounder_candidates(gain, Truth(gain))[0], ExactBounder)
+        assert bounder_candidates(coloured, Truth(coloured)) == (), "part of the state is not a state"
+        assert bounder_candidates(gain, Subsampled(Truth(gain), 2)) == ()
+        assert isinstance(bounder_candidates(gain, Counterfactual(gain))[0], CoupledBounder)
+        names = [
+            next(rung.name for rung in bounder_candidates(system, policy))
+            for system, policy in (
+                (gain, noise),
+                (gain, Subsampled(noise, 2)),
+                (gain, Blind(gain, jnp.asarray([0.1]))),
+                (platoon, Quantised(platoon, jnp.asarray([0.1, 0.1]))),
+                (platoon, Transport(platoon, jnp.asarray([0.1, 0.1]), ParticleSpec(8))),
+            )
+        ]
+        assert names == ["twisted particles"] * 5
+
+
+def test_no_method_means_no_promise():
+    """Sub-sampled true data: no density to weigh by, so everything may leak."""
+    system = Gain()
+    found = audit(system, Subsampled(Truth(system), 2), SMALL)
+    assert found.verdict.name == "not_enough_particles"
+    assert found.leakage.high == pytest.approx(np.log(3)) and "no method" in found.verdict.reasons[0]

@@ -1,0 +1,101 @@
+"""The gate: its order, its limits, and that no broken measurement passes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
+from veil.results.audit import AttackResult
+from veil.stats import Leakage, Mean, clopper_pearson
+
+H = float(np.log(4))
+
+
+def attack(lower, hits=260, role="attack"):
+    mean = Mean(lower, 0.005)
+    return AttackResult("someone", role, clopper_pearson(hits, 1024), mean, mean, Mean(0.0, 0.01), 1024, 1.0)
+
+
+GOOD = VerdictInputs(
+    leakage=Leakage(Mean(0.10, 0.005), Mean(0.11, 0.005), H),
+    bad=0.0,
+    calibration=Mean(0.0, 0.01),
+    vulnerability=Mean(0.27, 0.01),
+    ranks=np.random.default_rng(0).uniform(size=(1024, 2)),
+    attacks=(attack(0.09),),
+    mismatch=0,
+    failed=0.0,
+    applicable=True,
+)
+
+
+def verdict(**changes):
+    return reach_verdict(replace(GOOD, **changes), 0.25)
+
+
+def test_a_sound_measurement_passes_and_shows_all_its_inputs():
+    found = verdict()
+    assert found.name == "certifiable" and not found.reasons
+    assert {
+        "lower",
+        "upper",
+        "width",
+        "bad_share",
+        "calibration",
+        "rank_p",
+        "accuracy_allowed",
+    } <= found.inputs.keys()
+    assert all(value == value for value in found.inputs.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"mismatch": 1}, "replay_mismatch"),
+        ({"attacks": (attack(1.375, 1015),)}, "certified_leak"),
+        (
+            {"leakage": Leakage(Mean(0.1, 0.005), Mean(0.1 + 1.01 * width_limit(H), 0.005), H)},
+            "not_enough_particles",
+        ),
+        ({"leakage": Leakage(Mean(0.1, 0.005), Mean(float("nan"), float("inf")), H)}, "not_enough_particles"),
+        ({"bad": 0.021}, "not_enough_particles"),
+        ({"failed": 0.001}, "not_enough_particles"),
+        ({"applicable": False}, "not_enough_particles"),
+        ({"calibration": Mean(-0.06, 0.01)}, "filter_inconsistent"),
+        ({"ranks": np.random.default_rng(0).beta(2, 2, size=(1024, 2))}, "filter_inconsistent"),
+        ({"attacks": (attack(0.2),)}, "filter_inconsistent"),
+        ({"attacks": (attack(0.0, 600),)}, "filter_inconsistent"),
+        ({"attacks": (attack(0.9, 900, role="assisted"),)}, "certifiable"),
+    ],
+)
+def test_each_rule_has_its_verdict(changes, name):
+    assert verdict(**changes).name == name
+
+
+def test_the_rules_are_asked_in_order():
+    everything = {
+        "mismatch": 1,
+        "attacks": (attack(1.375, 1015),),
+        "bad": 0.5,
+        "calibration": Mean(-1.0, 0.01),
+    }
+    names = []
+    for rule in everything:
+        names.append(verdict(**everything).name)
+        everything = {**everything, rule: getattr(GOOD, rule)}
+    assert names == ["replay_mismatch", "certified_leak", "not_enough_particles", "filter_inconsistent"]
+
+
+def test_an_attack_that_beats_the_bound_is_an_error_of_the_tool():
+    for row in (attack(0.2), attack(0.0, 600)):
+        assert any("error of the tool" in reason for reason in verdict(attacks=(row,)).reasons)
+
+
+def test_one_secret_has_nothing_to_leak():
+    nothing = Leakage(Mean(0.0, 0.0), Mean(0.0, 0.0), 0.0)
+    sure = AttackResult(
+        "prior", "attack", clopper_pearson(10, 10), Mean(0.0, 0.0), Mean(0.0, 0.0), Mean(0.0, 0.0), 10, 0.0
+    )
+    found = reach_verdict(replace(GOOD, leakage=nothing, attacks=(sure,), calibration=Mean(0.0, 0.0)), 1.0)
+    assert found.name == "certifiable"

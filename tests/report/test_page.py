@@ -1,0 +1,171 @@
+"""The page says what the files say, is complete in itself, and says what is missing with what makes it."""
+
+import base64
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from tests.evaluation.made_audits import every_kind
+from tests.report.made_folders import (
+    CHARGES,
+    audit_folder,
+    certified,
+    leaking,
+    run_folder,
+)
+from veil.report.gather import gather
+from veil.report.page import code, html, tight, write
+from veil.results import audit_text as audit_words
+
+SVG = "{http://www.w3.org/2000/svg}svg"
+ANCHORS = ["threat", "beliefs", "attackers", "elsewhere", "use", "cost", "ledger", "frontier", "training"]
+ANCHORS += ["settings", "words"]
+
+
+class Page(HTMLParser):
+    """Tags in their order, and the text between them."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.texts = [], []
+        self.feed(source)
+        self.text = " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def drawn(image):
+    """The drawing of an <img>."""
+    kind, _, content = image["src"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    return ElementTree.fromstring(base64.b64decode(content))
+
+
+@pytest.fixture(scope="module")
+def page(source):
+    return Page(source)
+
+
+def test_every_section_is_there_and_every_link_leads_to_one(page):
+    links = [attrs["href"] for attrs in page.all("a")]
+    assert links == [f"#{anchor}" for anchor in ANCHORS]
+    ids = [attrs["id"] for attrs in page.all("section")]
+    assert ids == ["verdict", *ANCHORS]
+
+
+def test_the_page_needs_no_network_and_no_script(page, source):
+    assert not page.all("script") and not page.all("iframe")
+    for tag, attrs in page.tags:
+        for name in ("src", "href"):
+            assert not attrs.get(name, "").startswith(("http", "//", "file")), (tag, attrs)
+    assert "@import" not in source and "url(" not in source
+
+
+def test_every_drawing_is_an_svg_with_words_for_those_who_cannot_see_it(page):
+    images = page.all("img")
+    assert len(images) == 2 * 3 + 4  # beliefs, leakage, attackers of both; use, ledger, frontier, training
+    for image in images:
+        assert len(image["alt"]) > 20
+        root = drawn(image)
+        assert root.tag == SVG and float(root.attrib["viewBox"].split()[2]) == pytest.approx(5.4 * 72)
+
+
+def test_the_verdict_comes_first_in_plain_words(page):
+    low, high = audit_words.interval(certified())
+    best = max(row.accuracy.value for row in certified().attacks if row.role == "attack")
+    said = f"An adversary who knows everything but the driver guesses right {100 * best:.0f} % of the time"
+    assert page.text.index(said) < page.text.index("Who is kept from knowing what")
+    ends = f"between {np.floor(1e3 * low) / 1e3:.3f} and {np.ceil(1e3 * high) / 1e3:.3f} of the 1.386 nats"
+    assert ends in page.text
+    least = audit_words.interval(leaking())[0]
+    assert f"at least {np.floor(1e3 * least) / 1e3:.3f} of the 1.386 nats" in page.text
+
+
+def test_tables_hold_the_numbers_of_the_audit(page):
+    text = page.text.replace("\u00a0", " ")
+    for made in (certified(), leaking()):
+        for row in made.attacks:
+            assert f"{row.name} " in text
+            assert f"{row.lower.value:.3f} ± {row.lower.error:.3f}".replace("-", "−") in text
+    for row in certified().attacks:
+        ends = [f"{100 * end:.0f}" for end in (row.accuracy.low, row.accuracy.high)]
+        assert f"{100 * row.accuracy.value:.0f} % ({ends[0]} to {ends[1]})" in text
+    for world in certified().worlds:
+        assert world.name in text
+    assert "secrets between”: learned learns at least 0.230 ± 0.004 of 1.386 nats" in text
+    assert "0.610 ± 0.002" in text and "+1.30 % ± 0.20" in text
+    spent = np.ceil(1e3 * sum(CHARGES) - 1e-7) / 1e3
+    assert f"{spent:.3f} nats were charged of a budget of 0.1." in text
+    assert "holds over all 5 entries" in text and "off by 0.25 m/s in speed, 0.25 m in spacing" in text
+    assert "40 updates took 1:20 min" in text and "the one after update 20" in text
+
+
+def test_names_are_escaped(tmp_path):
+    folder, name = audit_folder(tmp_path / "a"), "<script>alert('&')</script>"
+    source = html(gather([folder], names=[name], title=name))
+    assert "<script>" not in source and Page(source).text.count(name) >= 2
+
+
+def test_what_is_missing_is_said_with_what_makes_it(tmp_path):
+    folder = run_folder(tmp_path / "learned", audited=False, shared=False)
+    source = html(gather([folder]))
+    text = Page(source).text
+    assert f"veil audit platoon --policy {folder}" in text and "Not audited" in text
+    assert f"veil share {folder} --secret-file" in text and "veil frontier platoon" in text
+    only = Page(html(gather([audit_folder(tmp_path / "noise")])))
+    assert "veil audit platoon --policy POLICY --worlds" in only.text and "veil train platoon" in only.text
+    filled = re.findall(r"<h2[^>]*>.*?</h2>\s*<p class=\"lead\">.*?</p>\s*(\S+)", source)
+    assert filled and not any(start.startswith("</section") for start in filled)
+
+
+@pytest.mark.parametrize("name", every_kind())
+def test_every_verdict_makes_a_page(tmp_path, name):
+    page = Page(html(gather([audit_folder(tmp_path / "a", every_kind()[name])])))
+    assert all(drawn(image).tag == SVG for image in page.all("img")) and page.all("article")
+
+
+def test_files_say_what_the_audit_says_and_twice_the_same(material, source, tmp_path):
+    paths = write(material, tmp_path / "out" / "report.html")
+    first = [path.read_bytes() for path in paths]
+    assert [path.name for path in paths] == ["report.html", "report.json", "report.csv"]
+    assert first[0].decode() == source
+    content = json.loads(first[1])
+    assert content["unit"] == "nats" and [run["name"] for run in content["runs"]] == ["true data", "learned"]
+    for run, made in zip(content["runs"], (leaking(), certified()), strict=True):
+        assert (run["numbers"]["leakage"]["low"], run["numbers"]["leakage"]["high"]) == audit_words.interval(
+            made
+        )
+        assert run["verdict"] == made.verdict.name and len(run["attacks"]) == len(made.attacks)
+        assert run["numbers"]["cost_change"]["value"] == 1.3
+    learned = content["runs"][1]
+    assert learned["numbers"]["charged"]["value"] == pytest.approx(sum(CHARGES))
+    assert learned["training"]["best"] == 20 and content["frontier"]["floor"] == 0.099
+    rows = list(csv.DictReader(io.StringIO(first[2].decode())))
+    told = {(row["run"], row["name"]): row for row in rows}
+    for run in content["runs"]:
+        for name, number in run["numbers"].items():
+            row = told.pop((run["name"], name))
+            for key in ("value", "low", "high"):
+                assert row[key] == ("" if number[key] is None else repr(number[key]))
+    assert not told
+
+
+def test_a_number_stays_with_its_error_and_commands_are_set_apart():
+    assert (
+        tight("0.1 ± 0.02 m and 59 % (53 to 65)")
+        == "0.1\u00a0±\u00a00.02 m and 59\u00a0%\u00a0(53\u00a0to\u00a065)"
+    )
+    assert str(code("run `veil <x>` & look")) == "run <code>veil &lt;x&gt;</code> &amp; look"

@@ -1,0 +1,222 @@
+"""Examine a policy before sharing by it: does it keep the contract, and can it be audited?"""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Int
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from veil.checks.findings import ContractReport, Rule, Support, examined
+from veil.evaluation.bounds import AGREE, bounder_candidates
+from veil.laws import Finite, Gaussian, Law, Mixture, SwitchedLaw
+from veil.learners.pathwise import surrogate
+from veil.policies.base import LearnedPolicy, Policy, PrivatePolicy
+from veil.problem import problem
+from veil.rollout import Record, replay, rollout
+from veil.step import begin, first_features
+from veil.systems.base import System
+from veil.systems.probes import degenerate, evaluate, law_fault
+from veil.types import as_float64
+
+
+def density(laws: Law) -> Support:
+    """Compare draw and density of these laws, batched: filters weigh releases by `log_prob`."""
+    laws = laws.inner if isinstance(laws, SwitchedLaw) else laws
+    if isinstance(laws, Gaussian):
+        return _gaussian(laws)
+    if isinstance(laws, Finite):
+        total = np.asarray(logsumexp(np.asarray(laws.log_masses, float), axis=-1))
+        return _told(np.all(np.abs(total) < 1e-6), "The masses of a finite law must sum to one.")
+    if isinstance(laws, Mixture):
+        return _mixture(laws)
+    return Support(True, f"A {type(laws).__name__} law has no density to compare.")
+
+
+def _told(right: bool | np.bool, fault: str) -> Support:
+    return Support(bool(right), "Draws and densities belong together." if right else fault)
+
+
+def _gaussian(laws: Gaussian) -> Support:
+    if degenerate(np.asarray(laws.scale)):
+        return Support(False, "A Gaussian release without noise has no density; use Point or add noise.")
+    noise = np.random.default_rng(1).standard_normal(laws.mean.shape)
+    fault = law_fault(laws, jnp.asarray(noise, laws.mean.dtype))
+    return _told(fault is None, f"{fault}.")
+
+
+def _mixture(laws: Mixture) -> Support:
+    """By the formula of a mixture, in scipy."""
+    points = jnp.mean(laws.parts.mean, axis=-2) + 0.3
+    found = np.asarray(jax.vmap(lambda law, point: law.log_prob(point))(laws, points))
+    means, covariances = np.asarray(laws.parts.mean), np.asarray(laws.parts.covariance)
+    wanted = [
+        np.logaddexp.reduce([w + multivariate_normal(m, c).logpdf(y) for w, m, c in zip(*own, strict=True)])
+        for y, own in zip(
+            np.asarray(points),
+            zip(np.asarray(laws.log_weights), means, covariances, strict=True),
+            strict=True,
+        )
+    ]
+    return _told(np.allclose(found, wanted, rtol=1e-6, atol=1e-6), "Weights must sum to one per release.")
+
+
+STEPS, ROUNDS = 4, 2  # of the episodes that are played, and per secret
+
+
+def check_policy(policy: Policy | PrivatePolicy | object, system: System | None = None) -> ContractReport:
+    """Examine a policy on a few short episodes, in double precision. Never raises: faults become findings.
+
+    Args:
+        policy: any.
+        system: the world to play in; the policy's own model if not given.
+    """
+    name = type(policy).__name__
+    with jax.enable_x64(True):
+        if not isinstance(policy, Policy | PrivatePolicy):
+            wrong = Support(False, f"{name} is not a policy; subclass veil.policies.Policy.")
+            return examined(name, "policy", {"kind": Rule(lambda: wrong)})
+        policy = as_float64(policy)
+        world = policy.system if system is None else as_float64(system)
+        return examined(name, "policy", _rules(policy, world))
+
+
+def _rules(policy: Policy | PrivatePolicy, world: System) -> dict[str, Rule]:
+    """Those for every policy, then those of its kind."""
+    played = cache(lambda: _played(policy, world))
+    rules = {
+        "law": Rule(lambda: _law(policy, world)),
+        "pure": Rule(lambda: _pure(policy, world, played())),
+        "density": Rule(lambda: density(_laws(policy, world))),
+    }
+    if isinstance(policy, PrivatePolicy):
+        return rules | {"coupled": Rule(lambda: _coupled(policy, world, played()), "warning")}
+    rules |= {
+        "replay": Rule(lambda: _replayed(policy, played())),
+        "audit": Rule(lambda: _auditable(policy, world), "warning"),
+    }
+    if isinstance(policy, LearnedPolicy):
+        rules |= {"gradient": Rule(lambda: _gradient(policy, world), "warning")}
+    return rules
+
+
+def _first_law(policy: Policy | PrivatePolicy, world: System) -> Law:
+    """The law of the first release of the first secret, at the middle of the start."""
+    secret = world.prior.secrets[0]
+    state = world.initial(secret).mean[: len(policy.system.state_fields)]
+    if isinstance(policy, PrivatePolicy):
+        return policy.law(policy.begin(secret, state))
+    time = jnp.asarray(1, jnp.int32)
+    return policy.kernel(first_features(policy), world.initial_external(), time)(secret, state)
+
+
+def _law(policy: Policy | PrivatePolicy, world: System) -> Support:
+    """A kernel gives a law of the release, of the size that the system shares."""
+    law = eqx.filter_eval_shape(lambda: _first_law(policy, world))
+    if not isinstance(law, Law):
+        return Support(False, f"The kernel must return a law (veil.laws); got {type(law).__name__}.")
+    noise = jax.ShapeDtypeStruct((law.noise_size,), world.prior.secrets.dtype)
+    release = eqx.filter_eval_shape(lambda law, noise: law.sample(noise), law, noise)
+    size = len(world.shared_fields)
+    if release.shape != (size,):
+        return Support(False, f"A release has shape {release.shape}; the system shares {size} numbers.")
+    return Support(True, f"{type(law).__name__} releases of {size} numbers.")
+
+
+def _played(policy: Policy | PrivatePolicy, world: System) -> Record:
+    """A few episodes, one by one, the same ones every time; traced anew at every call."""
+    secrets = world.prior.secrets.shape[0]
+
+    def one(number: Int[Array, ""]) -> Record:
+        key = jr.fold_in(jr.key(11), number // secrets)  # episodes of a round share their noise
+        index = number % secrets
+        return rollout(world, policy, STEPS, public_seed=number // secrets, key=key, index=index)
+
+    numbers = jnp.arange(ROUNDS * secrets, dtype=jnp.int32)
+    return evaluate(lambda numbers: jax.lax.map(one, numbers), numbers)
+
+
+def _pure(policy: Policy | PrivatePolicy, world: System, first: Record) -> Support:
+    """The same keys give the same releases, and all of them are numbers."""
+    second = _played(policy, world)
+    if not np.all(np.isfinite(first.public.shared)) or not np.all(np.isfinite(first.public.features)):
+        return Support(False, "A release or a feature is not finite; guard divisions and logarithms.")
+    same = all(
+        np.array_equal(one, other)
+        for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    )
+    if not same:
+        return Support(False, "Two runs with the same keys differ; draw nothing outside the law's noise.")
+    return Support(True, f"{len(first.index)} episodes of {STEPS} steps, twice the same.")
+
+
+def _laws(policy: Policy | PrivatePolicy, world: System) -> Law:
+    """The first release's law at a few secrets and states, batched."""
+    secrets = world.prior.secrets
+    numbers = np.random.default_rng(0).standard_normal((secrets.shape[0], len(world.state_fields)))
+
+    def one(secret: Array, noise: Array) -> Law:
+        state = world.initial(secret).sample(noise)[: len(policy.system.state_fields)]
+        if isinstance(policy, PrivatePolicy):
+            return policy.law(policy.begin(secret, state))
+        time = jnp.asarray(1, jnp.int32)
+        return policy.kernel(first_features(policy), world.initial_external(), time)(secret, state)
+
+    return eqx.filter_jit(jax.vmap(one))(secrets, jnp.asarray(numbers))
+
+
+def _replayed(policy: Policy, record: Record) -> Support:
+    """Everybody can compute the features again from the transcript and the public seed."""
+    public = record.public
+    if not public.features.shape[-1]:
+        return Support(True, "No features: the kernel depends on the input and the time alone.")
+    found = evaluate(lambda given: jax.lax.map(lambda one: replay(policy, one), given), public)
+    if not np.array_equal(found, public.features):
+        return Support(
+            False, "Features cannot be replayed bit for bit; they must follow from what is public."
+        )
+    return Support(True, f"{public.features.shape[-1]} features per step, replayed bit for bit.")
+
+
+def _auditable(policy: Policy, world: System) -> Support:
+    """The audit has a method that bounds the leakage from above."""
+    rungs = bounder_candidates(world, policy)
+    if not rungs:
+        return Support(False, "No method bounds these releases from above; add a floor of noise.")
+    return Support(True, f"Bounded from above by {rungs[0].name}.")
+
+
+def _coupled(policy: PrivatePolicy, world: System, record: Record) -> Support:
+    """The same noise gives the same releases whatever the secret: how the audit bounds private memories."""
+    secrets = world.prior.secrets.shape[0]
+    shared = np.asarray(record.public.shared).reshape(ROUNDS, secrets, -1)
+    memory = eqx.filter_eval_shape(lambda: begin(world, policy, world.prior.secrets[0], key=jr.key(0)).memory)
+    coasted = eqx.filter_eval_shape(policy.coast, memory, world.initial_external())
+    if (coasted.shape, coasted.dtype) != (memory.shape, memory.dtype):
+        return Support(False, f"`coast` must return a memory of shape {memory.shape}; got {coasted.shape}.")
+    gap = np.max(np.abs(shared - shared[:, :1]) / (1.0 + np.abs(shared)))
+    if gap > AGREE:
+        return Support(False, f"Releases of two secrets differ by {gap:.2g}; the audit will not certify.")
+    return Support(True, "All secrets release the same, given the same noise.")
+
+
+def _gradient(policy: LearnedPolicy, world: System) -> Support:
+    """The objective has a usable derivative in the network."""
+    task, numbers = problem(world, 2), jnp.arange(2 * world.prior.secrets.shape[0], dtype=jnp.int32)
+    kept, rest = eqx.partition(policy.network, eqx.is_inexact_array)
+
+    def loss(weights: object) -> Array:
+        whole = eqx.tree_at(lambda one: one.network, policy, eqx.combine(weights, rest))
+        outcome = task.episodes(whole, numbers, key=jr.key(5))
+        return surrogate(task, outcome, task.objective.distortion_price)
+
+    slopes = [np.asarray(leaf) for leaf in jax.tree.leaves(evaluate(jax.grad(loss), kept))]
+    if not all(np.all(np.isfinite(leaf)) for leaf in slopes):
+        return Support(False, "The gradient of the objective is not finite; guard roots and logarithms.")
+    if not any(np.any(leaf != 0.0) for leaf in slopes):
+        return Support(False, "The gradient of the objective is zero everywhere; nothing can be learnt.")
+    return Support(True, f"Finite in {sum(leaf.size for leaf in slopes)} weights, and not zero.")

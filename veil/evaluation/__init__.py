@@ -1,0 +1,6 @@
+"""Audits: play episodes, bound the leakage from both sides, attack, and give a verdict."""
+
+from veil.evaluation.episodes import simulate
+from veil.evaluation.transcript_file import TranscriptError, load, save
+
+__all__ = ["TranscriptError", "load", "save", "simulate"]

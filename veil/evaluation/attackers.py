@@ -1,0 +1,158 @@
+"""Who attacks: those the threat model grants, those who know more, and those who are wrong."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Int
+
+from veil.attacks.base import Attack, Evidence, PriorAttack
+from veil.attacks.guides import Unguided
+from veil.attacks.kalman import KalmanBank, MisspecifiedPolicy, Observer
+from veil.attacks.least_squares import LeastSquares
+from veil.attacks.particle_filter import Bayes
+from veil.evaluation.bounds import believes_data
+from veil.evaluation.forecasts import Forecast, calibration, lower_bound
+from veil.laws import Law, Point
+from veil.policies.base import Policy, PrivatePolicy
+from veil.releases import exact_release, sees_state
+from veil.results.audit import AttackResult
+from veil.rollout import Record
+from veil.stats import stratified_mean, stratified_rate
+from veil.systems.base import System
+from veil.systems.idm_platoon import IdmPlatoon
+from veil.systems.platoon import ColouredPlatoon, Platoon
+from veil.systems.variants import KnownStart, WithInitial, WithNoise
+from veil.types import Key
+
+BOOTSTRAP = 324  # particles per secret of the filter shown for comparison
+
+FEW = 256  # episodes for what is slow
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """An attack with its name and role, made for one episode; only an assisted one looks at the record."""
+
+    name: str
+    role: str
+    make: Callable[[Record], Attack]
+    episodes: int = 1 << 30
+    note: str = ""
+    key: str = ""  # tells stored results of the same name apart
+
+
+def attackers(
+    system: System, policy: Policy | PrivatePolicy, kind: Law | None, *, assisted: bool
+) -> tuple[Attacker, ...]:
+    """All but the learned one.
+
+    Args:
+        system: the model.
+        policy: the one in force.
+        kind: the type of its release laws, see `release_kind`; None for a policy with private memory.
+        assisted: whether to include those who know more.
+    """
+    fixed = [
+        Attacker("prior", "attack", lambda _: PriorAttack(system.prior)),
+        Attacker("least squares", "attack", lambda _: LeastSquares(system)),
+        Attacker("takes data for true", "mismatched", lambda _: KalmanBank(system, believes_data(system))),
+    ]
+    if isinstance(policy, PrivatePolicy):
+        return tuple(fixed)
+    if isinstance(kind, Point):
+        exact = Attacker("exact observer", "attack", lambda _: Observer(system, policy))
+        return (exact, *fixed) if sees_state(system, policy) else tuple(fixed)
+    if exact_release(kind):
+        return tuple(fixed)
+    bank = Attacker("Kalman bank", "attack", lambda _: KalmanBank(system, policy))
+    bootstrap = Attacker(
+        "bootstrap filter",
+        "attack",
+        lambda _: Bayes(system, policy, Unguided(), BOOTSTRAP),
+        FEW,
+        f"{BOOTSTRAP} particles per secret",
+    )
+    found = [bank, *fixed, bootstrap, *_mismatched(system, policy)]
+    if assisted:
+
+        def knowing(record: Record) -> KalmanBank:
+            return KalmanBank(KnownStart(system, record.states[0]), policy)
+
+        found.append(Attacker("knows the first state", "assisted", knowing))
+    return tuple(found)
+
+
+def _mismatched(system: System, policy: Policy) -> list[Attacker]:
+    """Kalman banks with a wrong model."""
+
+    def bank(name: str, model: System) -> Attacker:
+        seen = MisspecifiedPolicy(policy, model, policy.system.prior.secrets)
+        return Attacker(name, "mismatched", lambda _: KalmanBank(model, seen))
+
+    found = [
+        bank("thinks noise is double", WithNoise(system, 2.0)),
+        bank("thinks start is wider", WithInitial(system, spread=2.0)),
+    ]
+    if isinstance(system, Platoon) and len(system.prior.secrets) == 4:
+        found.append(bank("thinks noise is coloured", ColouredPlatoon(system)))
+        found.append(bank("thinks drivers are IDM", IdmPlatoon(system)))
+    return found
+
+
+@eqx.filter_jit
+def attack_batch(
+    make: Callable[[Record], Attack], records: Record, numbers: Int[Array, " B"], key: Key
+) -> Evidence:
+    """Read these transcripts."""
+
+    def one(record: Record, number: Int[Array, ""]) -> Evidence:
+        return make(record)(record.public, key=jr.fold_in(key, number))
+
+    return jax.lax.map(lambda both: one(*both), (records, numbers), batch_size=16)
+
+
+def attack_result(name: str, role: str, forecast: Forecast, seconds: float, note: str = "") -> AttackResult:
+    """The numbers of one attacker."""
+    index, prior = forecast.index, forecast.prior
+    return AttackResult(
+        name,
+        role,
+        stratified_rate(forecast.hits(), index, prior),
+        lower_bound(forecast),
+        stratified_mean(forecast.scores(), index, prior),
+        calibration(forecast),
+        len(index),
+        seconds,
+        note,
+    )
+
+
+def several_episodes(forecast: Forecast, together: int = 4) -> Forecast:
+    """What transcripts of the same secret tell together: their likelihoods multiply."""
+    rows: list[np.ndarray] = []
+    index: list[int] = []
+    for secret in range(len(forecast.prior)):
+        own = forecast.log_likelihood[forecast.index == secret]
+        sets = len(own) // together
+        rows.extend(own[: sets * together].reshape(sets, together, -1).sum(axis=1))
+        index.extend([secret] * sets)
+    # Interleaved, so that both halves of a repair see every secret.
+    order = np.argsort(
+        np.concatenate([np.arange(index.count(k)) for k in range(len(forecast.prior))]), kind="stable"
+    )
+    return Forecast(np.asarray(rows)[order], np.asarray(index)[order], forecast.log_prior)
+
+
+def episode_numbers(values: object) -> Array:
+    """Numbers of episodes for a compiled program."""
+    return jnp.asarray(values, jnp.int32)
+
+
+def longer(system: System, policy: Policy) -> Attacker:
+    """Who sees runs of twice the length."""
+    return Attacker("twice the horizon", "assisted", lambda _: KalmanBank(system, policy))

@@ -1,0 +1,300 @@
+"""The leakage of whole runs from both sides.
+
+With p̂_k an unbiased estimate of p(y|θ_k) and p̂* the estimate of a run that keeps the true path,
+
+    E log p̂(θ*) − log Σ q p̂  (repaired)  ≤  I  ≤  E[ log p̂* − log Σ_k q_k p̂_k ],
+
+in expectation and whatever the filter's quality: log is concave, E p̂_k = p(y|θ_k) and E[1/p̂*] = 1/p(y|θ*).
+Each term is bounded by itself, so the runs may share random numbers, and do. An episode that two pilot runs
+do not agree on is charged the most that any episode can tell, log 1/q(θ*); the pilots look at the public
+transcript only, so that given it the true path stays a fair draw.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from veil.attacks.guides import Local, Twisted, Unguided
+from veil.attacks.kalman import Observer
+from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
+from veil.evaluation.forecasts import Forecast, pooled
+from veil.laws import Gaussian, Mixture, SwitchedLaw
+from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.geometry import output_noise
+from veil.policies.plain import GaussianNoise
+from veil.releases import exact_release, release_kind, sees_state
+from veil.resampling import scaled_weights
+from veil.rollout import Record, rollout
+from veil.stats import Mean, stratified_mean
+from veil.systems.base import System
+from veil.types import Key, Scalar
+
+DISAGREE = 1.5  # nats between two pilots in any log-likelihood: the episode is not understood
+
+PILOT_A, PILOT_B, MAIN, APART = range(4)
+
+
+class TwoSidedBound(eqx.Module):
+    """One episode, or many of them (batched [E])."""
+
+    plain: Float[Array, "*E R K"]  # runs: two pilots, the main one, and perhaps one apart from it
+    pinned: Float[Array, "*E"]  # the conditional run, with the random numbers of the main one
+    effective: Float[Array, "*E"]
+    rank: Float[Array, "*E N"]  # of the true x_T among the particles of the true secret
+
+
+def two_sided_bound(
+    swarm: ParticleFilter, record: Record, length: Int[Array, ""], *, key: Key, apart: bool = False
+) -> TwoSidedBound:
+    """Run the filters of all secrets and the conditional one on one episode of the model itself.
+
+    Args:
+        swarm: the filter; its system must be the one that was played.
+        record: the episode, its true path included.
+        length: releases to use.
+        key: the auditor's randomness.
+        apart: whether to add the run that components of the secret need.
+    """
+    public = public_steps(record.public, length)
+    plan = plans(swarm, public)
+    secrets = jnp.concatenate([swarm.system.prior.secrets, record.secret[None]])
+    # The plan of the true secret once more, for the pinned run.
+    plan = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[record.index][None]]), plan)
+    states = record.states[:-1]
+    pinned = jnp.arange(secrets.shape[0], dtype=jnp.int32) == secrets.shape[0] - 1
+
+    def one(run_key: Key, secret: Array, own, pin: Bool[Array, ""]):
+        path = ReferencePath(states, jnp.broadcast_to(pin, states.shape[:1]))
+        return swarm(secret, public, own, path, key=run_key)
+
+    together = jax.vmap(jax.vmap(one, (None, 0, 0, 0)), (0, None, None, None))
+    found = together(jr.split(key, APART + apart), secrets, plan, pinned)
+    true = jax.tree.map(lambda leaf: leaf[MAIN, record.index], found.swarm)
+    weights = scaled_weights(true.log_weights)
+    below = jnp.sum(jnp.where(true.states < states[-1][None, :], weights[:, None], 0.0), axis=0)
+    return TwoSidedBound(
+        found.log_likelihood[:, :-1],
+        found.log_likelihood[MAIN, -1],
+        jnp.min(found.effective[MAIN, :-1]),
+        below / jnp.sum(weights),
+    )
+
+
+def bad_episodes(plain: np.ndarray) -> np.ndarray:
+    """Episodes on which the two pilots disagree, or in which any number is not finite."""
+    apart = np.abs(plain[:, PILOT_A] - plain[:, PILOT_B]).max(axis=1)
+    return ~np.isfinite(plain).all(axis=(1, 2)) | ~(apart < DISAGREE)
+
+
+def upper_scores(
+    sides: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each episode is charged, and which episodes were charged the most possible."""
+    plain, pinned = np.asarray(sides.plain), np.asarray(sides.pinned)
+    with np.errstate(invalid="ignore"):
+        bad = bad_episodes(plain[:, [PILOT_A, PILOT_B]])
+        charged = pinned - np.logaddexp.reduce(log_prior + plain[:, MAIN], axis=1)
+    # A number that is not finite in the main run counts as the worst too: never dropped, never helpful.
+    unknown = ~np.isfinite(charged)
+    return np.where(bad | unknown, -log_prior[index], charged), bad | unknown
+
+
+def forecast_of(sides: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) -> Forecast:
+    """The auditor's forecast: the mean of its runs."""
+    plain = np.moveaxis(np.asarray(sides.plain)[:, :APART], 1, 0)
+    with np.errstate(invalid="ignore"):
+        return Forecast(pooled(plain), index, log_prior)
+
+
+def component_upper(
+    sides: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray, groups: np.ndarray
+) -> np.ndarray:
+    """What each episode is charged for one component of the secret; `groups` is its value per secret.
+
+    The numerator estimates p(y | group of θ*): the pinned run stands for θ*, runs with other random numbers
+    for the rest of the group. Given y, the pair (θ*, path) is a draw from the posterior within the group, so
+    the argument of the pinned run holds for the mixture as a whole.
+    """
+    plain, pinned = np.asarray(sides.plain), np.asarray(sides.pinned)
+    numbers = np.where(np.arange(len(groups))[None, :] == index[:, None], pinned[:, None], plain[:, APART])
+    same = groups[None, :] == groups[index][:, None]
+    log_group = np.logaddexp.reduce(np.where(same, log_prior, -np.inf), axis=1)
+    with np.errstate(invalid="ignore"):
+        inside = np.logaddexp.reduce(np.where(same, log_prior + numbers, -np.inf), axis=1) - log_group
+        charged = inside - np.logaddexp.reduce(log_prior + plain[:, MAIN], axis=1)
+        bad = bad_episodes(plain[:, [PILOT_A, PILOT_B]]) | ~np.isfinite(charged)
+    return np.where(bad, -log_group, charged)
+
+
+def upper_bound(sides: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) -> Mean:
+    """Mean charge: at least the leakage, in expectation."""
+    return stratified_mean(upper_scores(sides, index, log_prior)[0], index, np.exp(log_prior))
+
+
+AGREE = 1e-7  # releases this close, relative to their size, are the same release up to round-off
+
+
+class LeakageBounder(eqx.Module):
+    """One way to bound the leakage of an episode from both sides."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """What it does, in a few words."""
+
+    @property
+    @abc.abstractmethod
+    def particles(self) -> int:
+        """Per secret; 0 where the answer is exact."""
+
+    @abc.abstractmethod
+    def sides(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """Both sides of the first `length` releases.
+
+        Args:
+            record: the episode.
+            length: how many releases count.
+            play_key: the private randomness that the episode was played with.
+            key: the auditor's randomness.
+            apart: whether components of the secret will be asked for.
+        """
+
+
+class ParticleBounder(LeakageBounder):
+    """One particle filter per secret, and one that keeps the true path."""
+
+    label: str = eqx.field(static=True)
+    filter: ParticleFilter
+
+    @property
+    def name(self) -> str:
+        """The kind of guide."""
+        return self.label
+
+    @property
+    def particles(self) -> int:
+        """Per secret."""
+        return self.filter.particles
+
+    def sides(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """By `both_sides`."""
+        del play_key
+        return two_sided_bound(self.filter, record, length, key=key, apart=apart)
+
+
+class ExactBounder(LeakageBounder):
+    """Noise-free sharing of the whole state: the transition densities are the likelihood, exactly."""
+
+    system: System
+    policy: Policy
+
+    @property
+    def name(self) -> str:
+        """Exact."""
+        return "exact transition densities"
+
+    @property
+    def particles(self) -> int:
+        """None."""
+        return 0
+
+    def sides(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """The two sides are one."""
+        del play_key
+        trail = Observer(self.system, self.policy).trail(record.public, key=key)
+        steps = trail.health.log_likelihood
+        used = (jnp.arange(steps.shape[0], dtype=jnp.int32) < length)[:, None]
+        exact = jnp.sum(jnp.where(used, steps, 0.0), axis=0)
+        return _exact_bound(exact, exact[record.index], record, apart)
+
+
+class CoupledBounder(LeakageBounder):
+    """A policy with private memory that releases the same under every secret, given the same noise.
+
+    The episode is played again under each secret with the same private randomness. Let D say that all these
+    transcripts agree; D is a function of noise and hence independent of the secret, so
+    I ≤ P(D) · 0 + P(not D) · H(q): an episode that agrees tells nothing, any other may tell all.
+    """
+
+    system: System
+    policy: PrivatePolicy
+
+    @property
+    def name(self) -> str:
+        """By construction."""
+        return "coupling of all secrets"
+
+    @property
+    def particles(self) -> int:
+        """None."""
+        return 0
+
+    def sides(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """Zero where all transcripts agree, unknown elsewhere."""
+        del key
+        steps, secrets = record.public.shared.shape[0], self.system.prior.secrets
+
+        def again(index: Int[Array, ""]):
+            seed = record.public.public_seed
+            return rollout(
+                self.system, self.policy, steps, public_seed=seed, key=play_key, index=index
+            ).public
+
+        found = jax.vmap(again)(jnp.arange(secrets.shape[0], dtype=jnp.int32))
+        gaps = _gap(found.shared, record.public.shared) + _gap(found.external, record.public.external)
+        used = jnp.arange(steps, dtype=jnp.int32) < length
+        agree = jnp.all(jnp.where(used, gaps, 0.0) <= AGREE)
+        zeros = jnp.zeros_like(self.system.prior.log_masses)
+        return _exact_bound(zeros, jnp.where(agree, 0.0, jnp.nan), record, apart)
+
+
+def bounder_candidates(system: System, policy: Policy | PrivatePolicy) -> tuple[LeakageBounder, ...]:
+    """The ways that apply to this policy, best first; none where nothing bounds it from above."""
+    if isinstance(policy, PrivatePolicy):
+        return (CoupledBounder(system, policy),)
+    law, on_grid = release_kind(system, policy)
+    if exact_release(law):
+        return (ExactBounder(system, policy),) if sees_state(system, policy) else ()
+    inner = law.inner if isinstance(law, SwitchedLaw) else law
+    if isinstance(inner, Gaussian | Mixture) or on_grid:
+        return (
+            ParticleBounder("twisted particles", ParticleFilter(system, policy, Twisted(), 128)),
+            ParticleBounder("twisted particles", ParticleFilter(system, policy, Twisted(), 512)),
+            ParticleBounder("guided particles", ParticleFilter(system, policy, Local(), 512)),
+        )
+    return (
+        ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), 128)),
+        ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), 1296)),
+    )
+
+
+def believes_data(system: System) -> GaussianNoise:
+    """What a reader assumes who takes the releases for the truth, up to a tenth of one step's noise."""
+    spread = output_noise(system)
+    return GaussianNoise(system, jnp.where(spread > 0, 0.1 * spread, 1e-3))
+
+
+def _gap(found: Array, given: Array) -> Array:
+    """Largest relative difference over secrets and coordinates, per step."""
+    apart = jnp.abs(found - given[None]) / (1.0 + jnp.abs(given[None]))
+    return jnp.max(jnp.nan_to_num(apart, nan=jnp.inf), axis=(0, 2))
+
+
+def _exact_bound(likelihood: Array, pinned: Scalar, record: Record, apart: bool) -> TwoSidedBound:
+    runs = jnp.broadcast_to(likelihood, (APART + apart, *likelihood.shape))
+    return TwoSidedBound(
+        runs, pinned, jnp.ones_like(pinned), jnp.full(record.states.shape[1:], 0.5, pinned.dtype)
+    )

@@ -1,0 +1,129 @@
+"""Episodes in batches: played, replayed and read by two threads, always in double precision."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from veil.evaluation.attackers import episode_numbers
+from veil.policies.base import Policy, PrivatePolicy
+from veil.rollout import Record, Transcript, replay
+from veil.scenarios import Scenario, nominal, play
+from veil.step import first_features
+from veil.systems.base import System
+from veil.types import Key, as_float64
+
+Tree = TypeVar("Tree")
+
+Progress = Callable[[str, int, int], None]
+
+BATCH = 64  # episodes per call of a compiled program
+
+WORKERS = 2
+
+# Episodes are told apart by their numbers: none is used for two purposes.
+PILOT, TRAINING, LONGER, SIMULATED = 1_000_000, 2_000_000, 4_000_000, 8_000_000
+
+
+def in_batches(
+    stage: str, run: Callable[[np.ndarray], Tree], numbers: np.ndarray, progress: Progress
+) -> Tree:
+    """`run` over all numbers, BATCH at a time on two threads; the last batch is filled up and cut.
+
+    The first batch runs alone, because it compiles.
+    """
+    parts = [numbers[i : i + BATCH] for i in range(0, len(numbers), BATCH)]
+    filled = [np.resize(part, BATCH) for part in parts]
+    progress(stage, 0, len(numbers))
+
+    def one(part: np.ndarray) -> Tree:
+        with jax.enable_x64(True):
+            return jax.tree.map(np.asarray, run(part))
+
+    done = [one(filled[0])]
+    progress(stage, min(BATCH, len(numbers)), len(numbers))
+    pool = ThreadPoolExecutor(WORKERS)
+    try:
+        for made in pool.map(one, filled[1:]):
+            done.append(made)
+            progress(stage, min(BATCH * len(done), len(numbers)), len(numbers))
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)  # Ctrl-C ends here
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(numbers)], *done)
+
+
+@eqx.filter_jit
+def play_batch(
+    world: Scenario, policy: Policy | PrivatePolicy, steps: int, numbers: Int[Array, " B"], key: Key
+) -> Record:
+    """Play these episodes. One by one where a replay must find the same bits."""
+
+    def one(number: Int[Array, ""]) -> Record:
+        return play(world, policy, steps, number=number, key=key)
+
+    return jax.lax.map(one, numbers) if has_features(policy) else jax.vmap(one)(numbers)
+
+
+@eqx.filter_jit
+def replay_batch(policy: Policy, public: Transcript) -> Bool[Array, " B"]:
+    """Which of these transcripts have other features than a replay gives, in any bit."""
+
+    def one(transcript: Transcript) -> Bool[Array, ""]:
+        return jnp.any(replay(policy, transcript) != transcript.features)
+
+    return jax.lax.map(one, public)
+
+
+def has_features(policy: Policy | PrivatePolicy) -> bool:
+    """Whether a policy has features to replay."""
+    if isinstance(policy, PrivatePolicy):
+        return False
+    shape = eqx.filter_eval_shape(lambda: first_features(policy))
+    return shape.shape[0] > 0
+
+
+def private_key(key: Key, number: Int[Array, ""]) -> Key:
+    """The private randomness of an episode, as `veil.scenarios.play` gives it to the rollout."""
+    return jr.split(jr.fold_in(key, number))[1]
+
+
+def select_episodes(records: Record, rows: np.ndarray) -> Record:
+    """Some of the episodes."""
+    return jax.tree.map(lambda leaf: leaf[rows], records)
+
+
+def simulate(
+    system: System,
+    policy: Policy | PrivatePolicy,
+    *,
+    episodes: int,
+    steps: int,
+    seed: int = 0,
+    progress: Progress = lambda stage, done, total: None,
+) -> Record:
+    """Play episodes that no audit and no training plays, batched [E], in double precision.
+
+    The secrets of the prior take turns. `veil.evaluation.save` writes the result.
+
+    Args:
+        system: the model, which is also the world.
+        policy: any policy.
+        episodes: E, how many.
+        steps: T, releases per episode.
+        seed: of all randomness.
+        progress: told the stage, how many episodes are done, and of how many.
+    """
+    with jax.enable_x64(True):
+        world, shared, key = nominal(as_float64(system)), as_float64(policy), jr.key(seed)
+
+        def run(numbers: np.ndarray) -> Record:
+            return play_batch(world, shared, steps, episode_numbers(numbers), key)
+
+        first = SIMULATED - SIMULATED % len(world.believed)  # so that the first secret begins
+        return in_batches("playing", run, np.arange(first, first + episodes), progress)

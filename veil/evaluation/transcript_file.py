@@ -1,0 +1,107 @@
+"""Transcripts on disk: arrays that anyone can read, checked on the way back in."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from veil.evaluation.episodes import has_features
+from veil.policies.base import Policy, PrivatePolicy
+from veil.rollout import Record, Transcript
+from veil.systems.base import System
+
+NAMES = ("secret", "state", "external", "shared", "features", "public_seed")
+
+
+class TranscriptError(ValueError):
+    """A file that cannot be taken for transcripts of this system and policy; the message says why."""
+
+
+def save(records: Record, path: Path) -> None:
+    """Write episodes (batched [E]) as the arrays of `NAMES`, all at once or not at all.
+
+    `secret` is the index of the true secret in the prior. `last_state`, the state after the last release, is
+    there for the cost of the last step. Leave these and `state` out of what an adversary is given.
+    """
+    arrays = {
+        "secret": np.asarray(records.index),
+        "state": np.asarray(records.states)[:, :-1],
+        "last_state": np.asarray(records.states)[:, -1],
+        "external": np.asarray(records.public.external),
+        "shared": np.asarray(records.public.shared),
+        "features": np.asarray(records.public.features),
+        "public_seed": np.asarray(records.public.public_seed),
+    }
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+        os.replace(temporary, path)
+    except BaseException:  # a full disk needs the room
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path, system: System, policy: Policy | PrivatePolicy) -> Record:
+    """Read episodes back, or say what is wrong with the file."""
+    arrays = _arrays(path)
+    count, steps = _sizes(path, arrays, system)
+    seen = 0 if isinstance(policy, PrivatePolicy) or not has_features(policy) else None
+    shapes = {
+        "secret": (count,),
+        "state": (count, steps, len(system.state_fields)),
+        "external": (count, steps, len(system.external_fields)),
+        "shared": (count, steps, len(system.shared_fields)),
+        "features": (count, steps, arrays["features"].shape[-1] if seen is None else 0),
+        "public_seed": (count,),
+    }
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise TranscriptError(
+                f"{path}: '{name}' has shape {arrays[name].shape}; this system and policy need {shape}."
+            )
+        if not np.all(np.isfinite(arrays[name])):
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(arrays[name]))[0])
+            raise TranscriptError(
+                f"{path}: '{name}' is not a finite number at {where}; mend or drop that episode."
+            )
+    index = arrays["secret"].astype(np.int32)
+    secrets = np.asarray(system.prior.secrets)
+    if index.min() < 0 or index.max() >= len(secrets):
+        raise TranscriptError(f"{path}: 'secret' must be an index from 0 to {len(secrets) - 1} in the prior.")
+    dtype = secrets.dtype
+    external, shared, features = (jnp.asarray(arrays[name], dtype) for name in NAMES[2:5])
+    # Built under `vmap`, because these types speak of one episode.
+    public = jax.vmap(Transcript)(external, shared, features, jnp.asarray(arrays["public_seed"], jnp.int32))
+    last = arrays.get("last_state", arrays["state"][:, -1])
+    states = jnp.asarray(np.concatenate([arrays["state"], last[:, None]], axis=1), dtype)
+    return jax.vmap(Record)(jnp.asarray(index), jnp.asarray(secrets[index]), states, public)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise TranscriptError(f"{path}: no such file. Write one with `veil simulate`.") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise TranscriptError(
+            f"{path}: not a complete .npz file ({error}); it may have been cut short."
+        ) from None
+    missing = [name for name in NAMES if name not in arrays]
+    if missing:
+        raise TranscriptError(f"{path}: no array {', '.join(missing)}; expected {', '.join(NAMES)}.")
+    return arrays
+
+
+def _sizes(path: Path, arrays: dict[str, np.ndarray], system: System) -> tuple[int, int]:
+    shape = arrays["shared"].shape
+    if len(shape) != 3 or shape[0] == 0 or shape[1] == 0:
+        raise TranscriptError(
+            f"{path}: 'shared' has shape {shape}: there is no episode to audit. Expected (episodes, steps, "
+            f"{len(system.shared_fields)})."
+        )
+    return shape[0], shape[1]

@@ -1,0 +1,165 @@
+"""The gate: whether a measurement of the leakage may be believed, and the name for why not.
+
+The rules are asked in a fixed order and every number they look at is printed. None of them looks at how
+good the news is: a filter that is broken refuses to certify, whatever it says.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from veil.results.audit import AttackResult, Verdict
+from veil.stats import ERRORS, Leakage, Mean, accuracy_from_information, information_from_accuracy, several
+
+NEAR = 0.05  # a lower bound this near to H(q) is a proven leak
+
+TOO_BAD = 0.02  # share of episodes that may be charged the most possible
+
+CALIBRATION_ERRORS, CALIBRATION_SLACK = 4.0, 0.01
+
+RANK_LEVEL = 1e-4
+
+
+def width_limit(entropy: float) -> float:
+    """How far apart the two sides may be."""
+    return max(0.05, 0.03 * entropy)
+
+
+@dataclass(frozen=True)
+class VerdictInputs:
+    """All that the gate looks at.
+
+    Attributes:
+        leakage: from both sides.
+        bad: share of episodes that the pilots did not agree on.
+        calibration: of the auditor's forecast.
+        vulnerability: Bayes vulnerability by the auditor's forecast.
+        ranks: (E, N) of the true last state among the particles; None without particles.
+        attacks: all adversaries.
+        mismatch: number of episodes whose replayed features differ in any bit.
+        failed: share of episodes with a number that is not finite.
+        applicable: whether any method gave an upper side at all.
+    """
+
+    leakage: Leakage
+    bad: float
+    calibration: Mean
+    vulnerability: Mean
+    ranks: np.ndarray | None
+    attacks: tuple[AttackResult, ...]
+    mismatch: int
+    failed: float
+    applicable: bool
+
+
+def reach_verdict(measured: VerdictInputs, chance: float) -> Verdict:
+    """Ask the rules in order; the first that applies names the verdict."""
+    leakage, inputs = measured.leakage, _inputs(measured, chance)
+    rules = {
+        "replay_mismatch": _replay(measured),
+        "certified_leak": _leak(inputs, leakage),
+        "not_enough_particles": _particles(measured, inputs),
+        "filter_inconsistent": _consistency(inputs),
+    }
+    for name, reasons in rules.items():
+        if reasons:
+            return Verdict(name, tuple(reasons), inputs)
+    return Verdict("certifiable", (), inputs)
+
+
+def _inputs(measured: VerdictInputs, chance: float) -> dict[str, float | str | bool]:
+    """Every number of the gate by name."""
+    leakage, fair = measured.leakage, [row for row in measured.attacks if row.role == "attack"]
+    errors = several(len(fair) + 1)
+    best = max([leakage.lower.low(errors), *(row.lower.low(errors) for row in fair)], default=0.0)
+    accuracies = {row.name: row.accuracy for row in fair}
+    fastest = max(accuracies, key=lambda name: accuracies[name].low, default="")
+    return {
+        "lower": leakage.lower.value,
+        "lower_error": leakage.lower.error,
+        "upper": leakage.upper.value,
+        "upper_error": leakage.upper.error,
+        "entropy": leakage.entropy,
+        "width": leakage.width,
+        "width_limit": width_limit(leakage.entropy),
+        "bad_share": measured.bad,
+        "bad_limit": TOO_BAD,
+        "failed_share": measured.failed,
+        "applicable": measured.applicable,
+        "calibration": measured.calibration.value,
+        "calibration_limit": -(CALIBRATION_ERRORS * measured.calibration.error + CALIBRATION_SLACK),
+        "rank_p": _rank_test(measured.ranks),
+        "rank_limit": RANK_LEVEL,
+        "replay_mismatches": float(measured.mismatch),
+        "lower_best": max(0.0, float(np.nan_to_num(best))),
+        "lower_best_errors": errors,
+        "best_attack": max(fair, key=lambda row: row.lower.value).name if fair else "",
+        "accuracy_low": accuracies[fastest].low if fastest else chance,
+        "accuracy_allowed": accuracy_from_information(leakage.high, chance),
+        "lower_from_accuracy": information_from_accuracy(
+            accuracies[fastest].low if fastest else chance, chance
+        ),
+        "bayes_vulnerability": measured.vulnerability.value,
+        "accuracy_attack": fastest,
+    }
+
+
+def _replay(measured: VerdictInputs) -> list[str]:
+    if not measured.mismatch:
+        return []
+    return [
+        f"the features of {measured.mismatch} episodes could not be replayed bit for bit from their "
+        "public seed: another seed, another number of particles, or another build made them"
+    ]
+
+
+def _leak(inputs: dict, leakage: Leakage) -> list[str]:
+    if inputs["lower_best"] < leakage.entropy - NEAR or leakage.entropy <= NEAR:
+        return []
+    return [f"an adversary gains at least {inputs['lower_best']:.3f} of {leakage.entropy:.3f} nats"]
+
+
+def _particles(measured: VerdictInputs, inputs: dict) -> list[str]:
+    reasons = []
+    if not measured.applicable:
+        reasons.append("no method bounds the leakage of this kernel from above")
+    if measured.failed > 0:
+        reasons.append(f"{measured.failed:.1%} of the episodes gave numbers that are not finite")
+    if measured.bad > TOO_BAD:
+        reasons.append(
+            f"independent runs disagree on {measured.bad:.1%} of the episodes (limit {TOO_BAD:.0%})"
+        )
+    if not inputs["width"] <= inputs["width_limit"]:
+        reasons.append(
+            f"the two sides are {inputs['width']:.3f} nats apart (limit {inputs['width_limit']:.3f})"
+        )
+    return reasons
+
+
+def _consistency(inputs: dict) -> list[str]:
+    reasons = []
+    if inputs["calibration"] < inputs["calibration_limit"]:
+        reasons.append(f"the filter claims {-inputs['calibration']:.3f} nats more than it scores")
+    if inputs["rank_p"] < RANK_LEVEL:
+        reasons.append(f"the true states do not look drawn from the filter (p = {inputs['rank_p']:.1e})")
+    if inputs["lower_best"] > inputs["upper"] + ERRORS * inputs["upper_error"]:
+        reasons.append(
+            f"error of the tool: {inputs['best_attack']} gains {inputs['lower_best']:.3f} nats, more than "
+            f"the upper bound of {inputs['upper']:.3f} allows"
+        )
+    if inputs["accuracy_low"] > inputs["accuracy_allowed"] + 1e-9:
+        reasons.append(
+            f"error of the tool: {inputs['accuracy_attack']} is right at least {inputs['accuracy_low']:.1%} "
+            f"of the time, the upper bound allows {inputs['accuracy_allowed']:.1%}"
+        )
+    return reasons
+
+
+def _rank_test(ranks: np.ndarray | None) -> float:
+    """Smallest p-value over the coordinates, Bonferroni included; 1 where there is nothing to test."""
+    if ranks is None or len(ranks) < 20:
+        return 1.0
+    moving = [column for column in ranks.T if np.ptp(column) > 0]
+    values = [float(stats.kstest(np.clip(column, 0.0, 1.0), "uniform").pvalue) for column in moving]
+    return min(1.0, len(values) * min(values)) if values else 1.0

@@ -1,0 +1,354 @@
+"""The frontier: policies of several families and strengths, trained where needed, measured as in an audit."""
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+import veil
+from veil.evaluation.episodes import Progress, in_batches
+from veil.evaluation.evaluate import (
+    Context,
+    bound_leakage,
+    choose_bounder,
+    utility_of,
+    verdict_without_attacks,
+)
+from veil.evaluation.scoring import refused
+from veil.evaluation.utility import table
+from veil.io import Store, StoreError, about, fingerprint, load_arrays, save_arrays
+from veil.learners.design import initial_policy
+from veil.learners.pathwise import Pathwise
+from veil.learners.training import train
+from veil.policies.base import LearnedPolicy, Policy
+from veil.policies.plain import GaussianNoise, Quantised, Truth
+from veil.policies.residual import ResidualPolicy
+from veil.policies.transport import Transport, zero_leakage_distortion
+from veil.problem import EpisodeState, Objective, Problem, problem
+from veil.results.frontier import TRUSTED, Frontier, Point
+from veil.results.frontier_file import _mean, _read, _write, point_from, row
+from veil.scenarios import nominal
+from veil.settings import (
+    LEARNED,
+    AuditSettings,
+    FamilyName,
+    FrontierGoal,
+    FrontierSettings,
+    PolicyDesign,
+    TrainSettings,
+)
+from veil.stats import Mean, stratified_mean
+from veil.systems.base import System
+from veil.types import Key, Scalar, as_float32, as_float64
+
+
+def measured(goal: FrontierGoal, context: Context, truth: dict[str, np.ndarray]) -> Point:
+    """Measure the policy of a context. Call it where double precision is enabled.
+
+    Args:
+        goal: what the point is.
+        context: the audit of its policy.
+        truth: the use of the same episodes by true data, see `true_use`.
+    """
+    rows = episodes(context)
+    records = context.play(context.policy, nominal(context.system), rows, "playing")
+    rung = choose_bounder(context)
+    sides, scored = bound_leakage(context, rung, records)
+    verdict = verdict_without_attacks(context, rung, sides, scored)
+    index = np.asarray(records.index)
+    quantities = table(context.system, vars(utility_of(context, records)), truth, None, index)
+    by_name = {row.name: row for row in quantities}
+    cost = by_name["cost"]
+    assert cost.change is not None  # true data were given
+    trusted = verdict.name in TRUSTED
+    return Point(
+        goal,
+        scored.leakage if trusted else refused(scored.leakage),
+        verdict.name,
+        () if trusted else verdict.reasons,
+        by_name["distortion"].value,
+        cost.value,
+        cost.change,
+        0 if rung is None else rung.particles,
+        len(index),
+        round(sum(context.seconds.values()), 1),
+    )
+
+
+def true_use(context: Context) -> dict[str, np.ndarray]:
+    """Cost and the like of sharing true data, on the episodes that points are measured on."""
+    world = nominal(context.system)
+    records = context.play(Truth(context.system), world, episodes(context), "playing true data")
+    return vars(utility_of(context, records))
+
+
+def episodes(context: Context) -> np.ndarray:
+    """Numbers of the episodes: equally many per secret, at least two."""
+    count = len(context.log_prior)
+    return np.arange(count * max(2, -(-context.options.episodes // count)))
+
+
+POINT, FLOOR = "point.json", "floor.json"
+
+
+class PointStore:
+    """Points by name. One that depends on anything else than the fingerprint says is not read."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder / "points"
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def place(self, goal: FrontierGoal) -> Path:
+        """The folder of a point."""
+        return self.folder / goal.name
+
+    def point(self, goal: FrontierGoal, fingerprint: str) -> Point | None:
+        """As measured before; None if it was not, or if its file is damaged."""
+        try:
+            return point_from(_read(self.place(goal) / POINT, fingerprint), goal)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, point: Point, fingerprint: str) -> None:
+        """Write a point."""
+        folder = self.place(point.goal)
+        folder.mkdir(exist_ok=True)
+        _write(folder / POINT, row(point) | {"fingerprint": fingerprint})
+
+    def floor(self, fingerprint: str) -> Mean | None:
+        """As found before."""
+        try:
+            return _mean(_read(self.folder / FLOOR, fingerprint), "distortion")
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep_floor(self, floor: Mean, fingerprint: str) -> None:
+        """Write the floor."""
+        found = {"distortion": floor.value, "distortion_error": floor.error, "fingerprint": fingerprint}
+        _write(self.folder / FLOOR, found)
+
+
+def zero_leakage_floor(
+    policy: Transport,
+    steps: int,
+    episodes: int,
+    *,
+    progress: Progress = lambda stage, done, total: None,
+    key: Key,
+) -> Mean:
+    """Mean over steps and episodes of what perfect privacy costs without noise.
+
+    The beliefs are those of this transport, whose releases carry noise, since a belief needs some. The map is
+    the best one for squared distances between Gaussian laws: for the distance itself, or for other laws, a
+    little less may do.
+
+    Args:
+        policy: all the way, with little noise.
+        steps: per episode.
+        episodes: at least; each secret has as many.
+        progress: told how many are done.
+        key: of all episodes.
+    """
+    count = policy.system.prior.secrets.shape[0]
+    numbers = np.arange(count * max(2, -(-episodes // count)))
+    played = problem(policy.system, steps)
+
+    def run(part: np.ndarray) -> Array:
+        return _floors(played, policy, jnp.asarray(part, jnp.int32), key)
+
+    found = np.asarray(in_batches("the floor", run, numbers, progress))
+    return stratified_mean(found, numbers % count, np.exp(np.asarray(policy.system.prior.log_masses, float)))
+
+
+@eqx.filter_jit
+def _floors(played: Problem, policy: Transport, numbers: Int[Array, " B"], key: Key) -> Float[Array, " B"]:
+    """One mean over the steps per episode."""
+
+    def one(number: Int[Array, ""]) -> Scalar:
+        start_key, run_key = jr.split(jr.fold_in(key, number))
+
+        def step(play: EpisodeState, step_key: Key) -> tuple[EpisodeState, Scalar]:
+            least = zero_leakage_distortion(policy.system, play.belief, policy.form)
+            return played.step(policy, play, seed=number, key=step_key)[0], least
+
+        first = played.reset(policy, number, key=start_key)
+        return jnp.mean(jax.lax.scan(step, first, jr.split(run_key, played.steps))[1])
+
+    return jax.vmap(one)(numbers)
+
+
+POLICY, TRAINING = "policy.safetensors", "training"
+
+_DESIGN = 0xF207  # keeps the keys of designs apart from those of audits with the same seed
+
+PointReport = Callable[[str, int, int], None]
+
+Place = Callable[[FrontierGoal], Path]
+
+
+class Policies:
+    """Hands out the policy of each point, and says what it depends on before anything is computed.
+
+    Args:
+        system: in double precision.
+        extent: of the frontier.
+        place: the folder of a point; learned policies are kept there.
+        progress: told how many updates are made.
+    """
+
+    def __init__(self, system: System, extent: FrontierSettings, place: Place, progress: PointReport):
+        self.system, self.extent, self.place, self.progress = system, extent, place, progress
+        self.training = TrainSettings(updates=extent.updates, seed=extent.seed)
+        self._fresh: dict[FamilyName, LearnedPolicy] = {}
+
+    def fingerprint(self, goal: FrontierGoal) -> str:
+        """Changes with anything that the policy of a point depends on."""
+        extent, common = self.extent, (goal, self.system, PolicyDesign(), veil.__version__)
+        learned = (extent.updates, extent.price) if goal.kind in LEARNED else ()
+        return fingerprint(common, extent.steps, extent.seed, *learned)
+
+    def policy(self, goal: FrontierGoal) -> Policy:
+        """The policy of a point."""
+        if goal.kind in LEARNED:
+            return self.learned(goal)
+        if goal.kind == "displacement":
+            return self.transport(goal.value)
+        spread = goal.value * self.spread
+        noise = goal.kind == "noise"
+        return GaussianNoise(self.system, spread) if noise else Quantised(self.system, spread)
+
+    def transport(self, share: float = 1.0) -> Transport:
+        """With the least noise that learned policies may have."""
+        return Transport(self.system, PolicyDesign().floor * self.spread, share=share)
+
+    def learned(self, goal: FrontierGoal) -> LearnedPolicy:
+        """As trained before, or trained now from its neighbour."""
+        path, mark = self.place(goal) / POLICY, self.fingerprint(goal)
+        fresh = as_float32(self.fresh(goal.kind))
+        try:
+            if about(path).get("fingerprint") == mark:
+                return load_arrays(path, fresh)
+        except StoreError:  # none, or not whole: train again
+            pass
+        start = fresh if goal.previous is None else self.learned(goal.previous)
+        trained = train(
+            (problem(self.system, self.extent.steps, Objective(goal.value, self.extent.price)),),
+            Pathwise(self.training.episodes, self.training.updates, self.training.learning_rate),
+            start,
+            self.training,
+            report=lambda line: self.progress("training", int(line["update"]), self.training.updates),
+            folder=path.parent / TRAINING,
+        )
+        words = {"fingerprint": mark, "updates": trained.updates, "best": trained.best}
+        save_arrays(path, trained.policy, words | {"reason": trained.reason})
+        return trained.policy
+
+    def fresh(self, kind: FamilyName) -> LearnedPolicy:
+        """Before training. Designs of all kinds share their units."""
+        if kind not in self._fresh:
+            key = jr.fold_in(jr.key(self.extent.seed), _DESIGN)
+            design = PolicyDesign(start="plain" if kind == "plain" else "transport")
+            self._fresh[kind] = initial_policy(design, self.system, self.extent.steps, key=key)
+        return self._fresh[kind]
+
+    @cached_property
+    def spread(self):
+        """Usual spread of the output, as learned policies know it."""
+        fresh = self.fresh("transport")
+        assert isinstance(fresh, ResidualPolicy)  # by its design
+        return fresh.scaling.output.spread
+
+
+Report = Callable[[str, str, int, int], None]
+
+_FLOOR = 0xF100  # keeps the keys of the floor apart from those of audits with the same seed
+
+
+def trace_frontier(
+    system: System,
+    extent: FrontierSettings | None = None,
+    *,
+    folder: Path,
+    report: Report = lambda point, stage, done, total: None,
+) -> Frontier:
+    """Measure all points, except those that the folder has already.
+
+    Args:
+        system: whose; everything is measured in double precision.
+        extent: which points.
+        folder: where every point is kept as soon as it is measured.
+        report: told the point, what is done about it, how far that is, and of how much.
+    """
+    with jax.enable_x64(True):
+        return _Run(as_float64(system), extent or FrontierSettings(), folder, report).all()
+
+
+class _Run:
+    """One frontier on its way."""
+
+    def __init__(self, system: System, extent: FrontierSettings, folder: Path, report: Report):
+        self.system, self.extent, self.report = system, extent, report
+        self.shelf, self.now = PointStore(folder), ""
+        self.options = AuditSettings(steps=extent.steps, episodes=extent.episodes, seed=extent.seed)
+        self.policies = Policies(system, extent, self.shelf.place, self.progress)
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Add which point it is about."""
+        self.report(self.now, stage, done, total)
+
+    def all(self) -> Frontier:
+        """The points in turn, then the floor."""
+        goals, extent = self.extent.goals, self.extent
+        points = []
+        for place, goal in enumerate(goals, start=1):
+            self.now = f"{place}/{len(goals)} {goal.kind} {goal.value:g}"
+            points.append(self.point(goal))
+        self.now = "floor"
+        return Frontier(
+            type(self.system).__name__,
+            extent.steps,
+            self.floor(),
+            tuple(points),
+            extent.seed,
+            extent.price,
+            extent.updates,
+        )
+
+    def point(self, goal: FrontierGoal) -> Point:
+        """From the shelf, or measured now."""
+        mark = fingerprint(self.policies.fingerprint(goal), self.options)
+        found = self.shelf.point(goal, mark)
+        if found is None:
+            self.progress("begins", 0, 1)
+            policy = as_float64(self.policies.policy(goal))
+            store = Store(self.shelf.place(goal), mark)
+            found = measured(goal, self.context(policy, store), self.truth)
+            self.shelf.keep(found, mark)
+        return found
+
+    def floor(self) -> Mean:
+        """From the shelf, or found now."""
+        whole = FrontierGoal("displacement", 1.0)
+        mark = fingerprint(self.policies.fingerprint(whole), self.options, "floor")
+        found = self.shelf.floor(mark)
+        if found is None:
+            extent, key = self.extent, jr.fold_in(jr.key(self.extent.seed), _FLOOR)
+            policy = as_float64(self.policies.transport())
+            found = zero_leakage_floor(policy, extent.steps, extent.episodes, progress=self.progress, key=key)
+            self.shelf.keep_floor(found, mark)
+        return found
+
+    def context(self, policy: Policy, store: Store) -> Context:
+        """An audit of this policy."""
+        return Context(self.system, policy, self.options, self.progress, store)
+
+    @cached_property
+    def truth(self) -> dict[str, np.ndarray]:
+        """The use of true data, once for all points."""
+        return true_use(self.context(Truth(self.system), Store()))

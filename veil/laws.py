@@ -1,0 +1,284 @@
+"""Release laws and kernels: Gaussian, mixture of Gaussians, finite, point, switched.
+
+A law has a density and a draw, both as pure functions of explicit noise. A kernel maps (secret, state) to
+a law.
+"""
+
+import abc
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp, ndtr
+from jaxtyping import Array, Bool, Float
+
+from veil import linalg
+from veil.types import LOG_ZERO, Noise, Scalar, Secret, State, Vector
+
+
+class Law(eqx.Module):
+    """The law of one random vector.
+
+    Randomness is an argument: `sample` maps standard normal noise to a value, so the same noise can
+    drive several laws (common random numbers), draws are differentiable, and a replay is exact.
+    """
+
+    @property
+    @abc.abstractmethod
+    def noise_size(self) -> int:
+        """How many independent standard normal numbers one draw takes."""
+
+    @abc.abstractmethod
+    def sample(self, noise: Noise) -> Vector:
+        """The value that this noise stands for."""
+
+    @abc.abstractmethod
+    def log_prob(self, value: Vector) -> Scalar:
+        """Log density at `value` (log mass where the law is finite), in nats."""
+
+    @abc.abstractmethod
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Log-probability of the discrete part of the draw `sample(noise)`; zero where there is none.
+
+        A draw has no derivative in the masses that it chooses by; this has, for score-function gradients.
+        """
+
+
+LOG_TWO_PI = math.log(2.0 * math.pi)
+
+
+class Gaussian(Law):
+    """N(mean, scale scaleᵀ). `scale` is lower triangular; zero columns make a degenerate law.
+
+    The fields may carry leading batch axes; the methods speak of one law, so `jax.vmap` them.
+    """
+
+    mean: Float[Array, "*batch d"]
+    scale: Float[Array, "*batch d d"]
+
+    @property
+    def noise_size(self) -> int:
+        """One number per dimension."""
+        return self.mean.shape[-1]
+
+    @property
+    def covariance(self) -> Float[Array, "*batch d d"]:
+        """Covariance, batch axes kept."""
+        return self.scale @ jnp.swapaxes(self.scale, -1, -2)
+
+    def sample(self, noise: Noise) -> Vector:
+        """Mean + scale @ noise."""
+        return self.mean + linalg.apply(self.scale, noise)
+
+    def recover(self, value: Vector) -> Noise:
+        """The noise that `sample` would turn into `value`; needs a law that is not degenerate."""
+        return linalg.solve_lower(self.scale, value - self.mean)
+
+    def log_prob(self, value: Vector) -> Scalar:
+        """Log density in nats."""
+        noise = self.recover(value)
+        # Summed entry by entry: a dot product of size two under `vmap` is many times slower.
+        square = sum(noise[i] * noise[i] for i in range(noise.shape[0]))
+        return -0.5 * (square + linalg.log_determinant(self.scale) + noise.shape[0] * LOG_TWO_PI)
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Zero: nothing is chosen."""
+        del noise
+        return jnp.zeros((), self.mean.dtype)
+
+    def entropy(self) -> Scalar:
+        """Differential entropy in nats."""
+        return 0.5 * (linalg.log_determinant(self.scale) + self.mean.shape[-1] * (1.0 + LOG_TWO_PI))
+
+
+def gaussian(mean: Float[Array, "*batch d"], covariance: Float[Array, "*batch d d"]) -> Gaussian:
+    """The Gaussian law with this mean and this positive definite covariance."""
+    return Gaussian(mean, linalg.cholesky(covariance))
+
+
+def diagonal_gaussian(mean: Float[Array, "*batch d"], sd: Float[Array, "*batch d"]) -> Gaussian:
+    """Independent coordinates with these standard deviations; zero is allowed (no density then)."""
+    return Gaussian(mean, sd[..., :, None] * jnp.eye(sd.shape[-1], dtype=sd.dtype))
+
+
+def recovered(law: Gaussian, value: Vector, free: Noise) -> Noise:
+    """A noise that `law.sample` turns into `value`; what the value does not determine is taken from `free`.
+
+    Where the law has no noise along an axis (a zero on the diagonal of its factor) the value says nothing
+    about that number.
+    """
+    noise: list[Array] = []
+    for i in range(value.shape[0]):
+        known = sum((law.scale[i, j] * noise[j] for j in range(i)), law.mean[i])
+        alive = law.scale[i, i] != 0.0
+        noise.append(jnp.where(alive, (value[i] - known) / jnp.where(alive, law.scale[i, i], 1.0), free[i]))
+    return jnp.stack(noise)
+
+
+def kl(first: Gaussian, second: Gaussian) -> Scalar:
+    """Kullback-Leibler divergence KL(first ‖ second) in nats."""
+    offset = linalg.solve_lower(second.scale, first.mean - second.mean)
+    size = offset.shape[0]
+    whitened = [linalg.solve_lower(second.scale, first.scale[:, j]) for j in range(size)]
+    square = sum((linalg.dot(column, column) for column in whitened), linalg.dot(offset, offset))
+    log_ratio = linalg.log_determinant(second.scale) - linalg.log_determinant(first.scale)
+    return 0.5 * (square - size + log_ratio)
+
+
+def chernoff(first: Gaussian, second: Gaussian, alpha: Scalar | float = 0.5) -> Scalar:
+    """Chernoff α-divergence −log ∫ first^α second^(1−α), for α in [0, 1]."""
+    mixed = (1.0 - alpha) * first.covariance + alpha * second.covariance
+    lower = linalg.cholesky(mixed)
+    offset = linalg.solve_lower(lower, first.mean - second.mean)
+    sizes = [linalg.log_determinant(law.scale) for law in (first, second)]
+    spread = linalg.log_determinant(lower) - (1.0 - alpha) * sizes[0] - alpha * sizes[1]
+    return 0.5 * (alpha * (1.0 - alpha) * (offset @ offset) + spread)
+
+
+def bhattacharyya(first: Gaussian, second: Gaussian) -> Scalar:
+    """Bhattacharyya distance, the Chernoff divergence at α = 1/2."""
+    return chernoff(first, second, 0.5)
+
+
+class Mixture(Law):
+    """Σ_j weight_j N(mean_j, Σ_j): J Gaussians and their log-weights, which sum to one."""
+
+    log_weights: Float[Array, "*batch J"]
+    parts: Gaussian
+
+    @property
+    def noise_size(self) -> int:
+        """One number chooses the component, the others move it."""
+        return 1 + self.parts.mean.shape[-1]
+
+    def sample(self, noise: Noise) -> Vector:
+        """Choose a component by inverse transform of the first number, then sample it."""
+        index = choose(self.log_weights, noise[0])
+        part = jax.tree.map(lambda leaf: leaf[index], self.parts)
+        return part.sample(noise[1:])
+
+    def log_prob(self, value: Vector) -> Scalar:
+        """Log density in nats."""
+        return logsumexp(self.log_weights + jax.vmap(lambda part: part.log_prob(value))(self.parts))
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Log-weight of the component that the first number chooses."""
+        return jnp.maximum(self.log_weights[choose(self.log_weights, noise[0])], LOG_ZERO)
+
+    def moments(self) -> Gaussian:
+        """The Gaussian law with the mixture's mean and covariance."""
+        return match_moments(self.log_weights, self.parts)
+
+
+def match_moments(log_weights: Float[Array, " J"], parts: Gaussian) -> Gaussian:
+    """The one Gaussian with the mean and the covariance of a mixture with normalised log-weights.
+
+    Its factor is found from the factors and the offsets of the parts, never from their products, so that
+    parts which are narrow for their distance do not make it singular.
+    """
+    weights = jnp.exp(log_weights)
+    mean = weights @ parts.mean
+    apart = (parts.mean - mean[None, :])[:, :, None]
+    rows = jnp.concatenate([parts.scale, apart], axis=2)
+    count, size, wide = rows.shape
+    flat = jnp.swapaxes(rows, 0, 1).reshape(size, count * wide)
+    return Gaussian(mean, linalg.triangular_root(flat, jnp.repeat(weights, wide)))
+
+
+def choose(log_weights: Float[Array, " J"], normal: Scalar) -> Array:
+    """The index that a standard normal number selects by inverse transform."""
+    steps = jnp.cumsum(jnp.exp(log_weights))
+    index = jnp.searchsorted(steps, ndtr(normal) * steps[-1], side="right")
+    return jnp.minimum(index, log_weights.shape[0] - 1)
+
+
+class Finite(Law):
+    """Atoms and their log-masses, which sum to one. A deterministic quantiser has one atom."""
+
+    atoms: Float[Array, "*batch J d"]
+    log_masses: Float[Array, "*batch J"]
+
+    @property
+    def noise_size(self) -> int:
+        """One number chooses the atom."""
+        return 1
+
+    def sample(self, noise: Noise) -> Vector:
+        """Choose an atom by inverse transform."""
+        return self.atoms[choose(self.log_masses, noise[0])]
+
+    def log_prob(self, value: Vector) -> Scalar:
+        """Log mass: −∞ off the atoms, compared bit for bit."""
+        hit = jnp.all(self.atoms == value[None, :], axis=-1)
+        return logsumexp(jnp.where(hit, jnp.maximum(self.log_masses, LOG_ZERO), -jnp.inf))
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Log-mass of the atom chosen."""
+        return jnp.maximum(self.log_masses[choose(self.log_masses, noise[0])], LOG_ZERO)
+
+
+class Point(Law):
+    """All mass on one value. Its likelihood comes from the transition density, never from a tiny sd."""
+
+    value: Float[Array, "*batch d"]
+
+    @property
+    def noise_size(self) -> int:
+        """No noise."""
+        return 0
+
+    def sample(self, noise: Noise) -> Vector:
+        """The value itself."""
+        del noise
+        return self.value
+
+    def log_prob(self, value: Vector) -> Scalar:
+        """Refuse: a point law has no density."""
+        raise TypeError(
+            "A point law has no density. Track noise-free sharing with veil.beliefs.ObservedBelief, "
+            "which uses the exact transition densities, or share with Gaussian noise."
+        )
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Zero: nothing is chosen."""
+        del noise
+        return jnp.zeros((), self.value.dtype)
+
+
+class SwitchedLaw(Law):
+    """`inner` if fresh; otherwise all mass on `value`, which the public knows already."""
+
+    fresh: Bool[Array, "*batch"]
+    value: Float[Array, "*batch d"]
+    inner: Law
+
+    @property
+    def noise_size(self) -> int:
+        """As much as a fresh value takes."""
+        return self.inner.noise_size
+
+    def sample(self, noise: Noise) -> Vector:
+        """A fresh value, or the old one bit for bit."""
+        return jnp.where(self.fresh, self.inner.sample(noise), self.value)
+
+    def log_prob(self, value: Vector) -> Scalar:
+        """That of the fresh value; where held, log 1 = 0 at the old value and −∞ elsewhere."""
+        # A held value may be impossible for the inner law: asked about a value of its own instead, it gives
+        # numbers whose gradient is one too.
+        own = self.inner.sample(jnp.zeros(self.inner.noise_size, value.dtype))
+        asked = jnp.where(self.fresh, value, jax.lax.stop_gradient(own))
+        held = jnp.where(jnp.all(value == self.value), 0.0, -jnp.inf)
+        return jnp.where(self.fresh, self.inner.log_prob(asked), held)
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """That of the fresh value; zero where held."""
+        return jnp.where(self.fresh, self.inner.log_choice(noise), 0.0)
+
+
+class Kernel(eqx.Module):
+    """K(· | θ, x): maps (secret, state) to the law of the release. Written for one, batched by `vmap`."""
+
+    @abc.abstractmethod
+    def __call__(self, secret: Secret, state: State) -> Law:
+        """The law of the release if the secret and the state were these."""

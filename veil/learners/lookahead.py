@@ -1,0 +1,128 @@
+"""What a kernel on a grid will be charged: this step as the belief expects it, the rest as a critic does."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Bool, Float, Int
+
+from veil.beliefs.particles import ParticleBelief
+from veil.leakage.finite import finite_information
+from veil.policies.base import Time
+from veil.policies.grid import GridPolicy, TableKernel
+from veil.policies.scaling import Scaling
+from veil.problem import EpisodeState, Objective
+from veil.step import public_key
+from veil.types import External, Features, Key, Scalar, Secret, State
+
+Table = Float[Array, "K C J"]
+
+
+class Critic(eqx.Module):
+    """What is still to be charged: a network's guess per step, times the steps that are left.
+
+    It sees what the policy sees: the features, the external input and the time.
+    """
+
+    network: eqx.nn.MLP
+    steps: int = eqx.field(static=True)
+
+    def __call__(self, features: Features, external: External, time: Time, scaling: Scaling) -> Scalar:
+        """The value before the release of step `time`; zero after the last one."""
+        guess = self.network(jnp.concatenate([features, scaling.public(external, time)]))
+        return jnp.maximum(self.steps + 1 - time, 0).astype(features.dtype) * guess[0]
+
+
+class Transition(eqx.Module):
+    """What was public before a release, and what the particles and the world will do next.
+
+    Attributes:
+        belief: before the release.
+        after: states of the same particles one step later.
+        cells: of the particles.
+        paid: cost and priced distortion of each particle, should it share this atom.
+        external: before the release.
+        time: of the release.
+        noise: of the answer to it.
+    """
+
+    belief: ParticleBelief
+    after: Float[Array, "K M N"]
+    cells: Int[Array, "K M"]
+    paid: Float[Array, "K M J"]
+    external: External
+    time: Time
+    noise: Float[Array, " n"]
+
+
+def staged(
+    policy: GridPolicy,
+    objective: Objective,
+    play: EpisodeState,
+    kernel: TableKernel,
+    *,
+    seed: Array,
+    key: Key,
+) -> Transition:
+    """The scene of the next release. Particles move by the public randomness of the step, as they will."""
+    belief, situation, system = play.belief, play.situation, policy.system
+    assert isinstance(belief, ParticleBelief)
+    # A belief that sees no release neither weighs nor resamples: its particles stay who they are.
+    after, _ = belief.advance(system, kernel, situation.external, None, key=public_key(seed, situation.time))
+
+    def paid(secret: Secret, state: State, later: State) -> Float[Array, " J"]:
+        def one(atom: Array) -> Scalar:
+            distortion = system.distortion(state, atom) - objective.distortion_limit
+            return system.cost(secret, state, later, atom) + objective.distortion_price * distortion
+
+        return jax.vmap(one)(kernel.atoms)
+
+    return Transition(
+        belief,
+        after.states,
+        jax.vmap(jax.vmap(kernel.cell))(belief.states),
+        jax.vmap(jax.vmap(paid, (None, 0, 0)))(belief.secrets, belief.states, after.states),
+        situation.external,
+        situation.time,
+        jr.normal(key, (system.reaction_noise_size,), situation.external.dtype),
+    )
+
+
+def occupied(scene: Transition, count: int) -> Bool[Array, "K C"]:
+    """Which of the cells hold particles, per secret."""
+    none = jnp.zeros((scene.cells.shape[0], count), bool)
+    return jax.vmap(lambda row, cells: row.at[cells].set(True))(none, scene.cells)
+
+
+def charged(objective: Objective, scene: Transition, table: Table) -> Scalar:
+    """ρ · leakage of a kernel in this step, exact, and what the belief expects it to pay."""
+    joint = _joint(scene, jnp.log(jnp.maximum(table, jnp.finfo(table.dtype).tiny)))
+    told = finite_information(
+        scene.belief.log_masses, logsumexp(joint, axis=1) - scene.belief.log_masses[:, None]
+    )
+    return objective.privacy_weight * told + jnp.sum(jnp.exp(joint) * scene.paid)
+
+
+def followed(policy: GridPolicy, critic: Critic, scene: Transition, table: Table) -> Scalar:
+    """Σ_y p(y | K) V(next | y): the belief after each value that may be shared, as the critic sees it."""
+    joint = _joint(scene, jnp.log(jnp.maximum(table, jnp.finfo(table.dtype).tiny)))
+    by_secret = logsumexp(joint, axis=1)
+    likely = logsumexp(by_secret, axis=0)
+    start = scene.belief
+
+    def value(joint: Array, by_secret: Array, likely: Array, atom: Array) -> Scalar:
+        log_masses, log_weights = by_secret - likely, joint - by_secret[:, None]
+        belief = ParticleBelief(start.secrets, log_masses, scene.after, log_weights, None, start.scheme)
+        answer = policy.system.react(scene.external, atom, scene.noise)
+        features = policy.features(belief, answer, scene.time + 1)
+        return critic(features, answer, scene.time + 1, policy.scaling)
+
+    values = jax.vmap(value, (2, 1, 0, 0))(joint, by_secret, likely, policy.atoms)
+    return jnp.exp(likely) @ values
+
+
+def _joint(scene: Transition, log_table: Table) -> Float[Array, "K M J"]:
+    """Log-probability of secret, particle and release."""
+    rows = jax.vmap(lambda table, cells: table[cells])(log_table, scene.cells)
+    return (scene.belief.log_masses[:, None] + scene.belief.log_weights)[:, :, None] + rows

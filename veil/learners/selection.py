@@ -1,0 +1,178 @@
+"""A look at a policy on fresh episodes, through a better filter than its own.
+
+What the learner minimises is the leakage under the policy's belief. Which of its policies is kept is decided
+here, by the auditor's particles. Where their two sides agree, the leakage is what their forecasts claim,
+which scatters little from look to look; where they do not, it is the upper side, so that a policy that fools
+filters does not pass for a quiet one.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from veil.attacks.kalman import MisspecifiedPolicy
+from veil.evaluation.bounds import bounder_candidates
+from veil.evaluation.episodes import in_batches, select_episodes
+from veil.evaluation.evaluate import Context, use_batch
+from veil.evaluation.scoring import score, unknown
+from veil.evaluation.verdict import width_limit
+from veil.io import Store
+from veil.learners.base import Family
+from veil.policies.base import Policy, PrivatePolicy
+from veil.problem import Problem
+from veil.settings import AuditSettings
+from veil.stats import ERRORS, Leakage, Mean, stratified_mean
+from veil.types import as_float64
+
+Number = TypeVar("Number", float, np.ndarray)
+
+SELECTION_EPISODES = (
+    6_000_000  # numbers of the episodes that policies are chosen on; no audit and no update uses them
+)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one look found. Of a family of problems, the one with the worst total.
+
+    Attributes:
+        leakage: of the whole run, from both sides.
+        cost: per episode.
+        distortion: per step.
+        limit: D̂, per step.
+        told: the leakage that counts: what the filter claims, or the upper side if that is in doubt.
+        total: the objective with that leakage, at the floor of the price.
+    """
+
+    leakage: Leakage
+    cost: Mean
+    distortion: Mean
+    limit: float
+    told: float
+    total: float
+
+    @property
+    def merit(self) -> tuple[float, float]:
+        """Smaller is better: first what is above the limit of distortion, then the total."""
+        if not np.isfinite(self.total):  # worse than anything above the limit
+            return float("inf"), float("inf")
+        return max(0.0, self.distortion.value - self.limit), self.total
+
+    @classmethod
+    def read(cls, saved: Any) -> "Evaluation":
+        """One that was saved as a dictionary."""
+        leakage, cost, distortion = saved["leakage"], Mean(**saved["cost"]), Mean(**saved["distortion"])
+        sides = Leakage(Mean(**leakage["lower"]), Mean(**leakage["upper"]), leakage["entropy"])
+        return cls(**saved | {"leakage": sides, "cost": cost, "distortion": distortion})
+
+    def metrics(self) -> dict[str, float]:
+        """For the log."""
+        return {
+            "lower": self.leakage.lower.value,
+            "upper": self.leakage.upper.value,
+            "told": self.told,
+            "fresh_cost": self.cost.value,
+            "fresh_distortion": self.distortion.value,
+            "total": self.total,
+        }
+
+
+@dataclass(frozen=True)
+class EpisodeSample:
+    """Fresh episodes of one problem, in numbers (E,).
+
+    Attributes:
+        index: true secrets.
+        claimed: KL(posterior ‖ prior) by the auditor's filter, nats.
+        upper: what each episode is charged from above, nats.
+        cost: per episode.
+        distortion: per step.
+        leakage: of all of them.
+    """
+
+    index: np.ndarray
+    claimed: np.ndarray
+    upper: np.ndarray
+    cost: np.ndarray
+    distortion: np.ndarray
+    leakage: Leakage
+
+    def totals(self, problem: Problem) -> np.ndarray:
+        """The objective of each episode, at the floor of the price and without the constant limit."""
+        return _total(problem, self.upper, self.cost, self.distortion)
+
+
+def evaluate_family(family: Family, policy: Policy | PrivatePolicy, episodes: int, seed: int) -> Evaluation:
+    """Play fresh episodes of every problem, always the same ones for a seed, and take the worst."""
+    return max(
+        (_evaluation(one, sample(one, policy, episodes, seed)) for one in family), key=lambda look: look.merit
+    )
+
+
+def sample(
+    problem: Problem,
+    policy: Policy | PrivatePolicy,
+    episodes: int,
+    seed: int,
+    first: int = SELECTION_EPISODES,
+) -> EpisodeSample:
+    """Measure episodes in double precision, both sides by particles; policies are given the same noise.
+
+    Args:
+        problem: where to play.
+        policy: any.
+        episodes: how many at least; equally many per secret.
+        seed: of the episodes and of the particles.
+        first: number of the first episode. What is reported must not be what was chosen by.
+    """
+    with jax.enable_x64(True):
+        problem, policy = as_float64(problem), as_float64(policy)
+        world, plant = problem.world, problem.world.plant
+        # In the world as modelled this is the policy itself; elsewhere, as one who knows that world sees it.
+        private = isinstance(policy, PrivatePolicy)
+        seen = policy if private else MisspecifiedPolicy(policy, plant, world.believed)
+        options = AuditSettings(steps=problem.steps, episodes=max(2, episodes), seed=seed)
+        context = Context(plant, seen, options, _silent, Store())
+        rows = np.arange(-(-episodes // problem.secrets) * problem.secrets)
+        records = context.play(policy, world, first + rows, "looking")
+        use = in_batches(
+            "looking", lambda part: use_batch(plant, select_episodes(records, part)), rows, _silent
+        )
+        rungs, index = bounder_candidates(plant, seen), np.asarray(records.index)
+        if rungs:
+            sides = context.sides(rungs[0], records, first + rows, problem.steps, "looking")
+            scored = score(sides, index, context.log_prior, coupled=private)
+        else:
+            scored = unknown(index, context.log_prior)
+    cost, distortion = np.asarray(use.cost) * problem.steps, np.asarray(use.distortion)
+    return EpisodeSample(index, scored.forecast.claims(), scored.upper, cost, distortion, scored.leakage)
+
+
+def _evaluation(problem: Problem, found: EpisodeSample) -> Evaluation:
+    prior = np.exp(np.asarray(problem.world.plant.prior.log_masses, float))
+    cost = stratified_mean(found.cost, found.index, prior)
+    distortion = stratified_mean(found.distortion, found.index, prior)
+    told = counted(found, stratified_mean(found.claimed, found.index, prior))
+    total = _total(problem, told, cost.value, distortion.value)
+    return Evaluation(found.leakage, cost, distortion, float(problem.objective.distortion_limit), told, total)
+
+
+def _total(problem: Problem, leakage: Number, cost: Number, distortion: Number) -> Number:
+    """The objective of an episode at the floor of the price, without the constant limit."""
+    objective = problem.objective
+    paid = float(objective.distortion_price) * distortion * problem.steps
+    return float(objective.privacy_weight) * leakage + cost + paid
+
+
+def counted(found: EpisodeSample, claimed: Mean) -> float:
+    """The claim, unless the two sides are apart or the episodes tell more than it says."""
+    leakage = found.leakage
+    agree = abs(leakage.width) <= width_limit(leakage.entropy)
+    modest = claimed.high(ERRORS) < leakage.lower.low(ERRORS)
+    return claimed.value if agree and not modest else leakage.upper.value
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    del stage, done, total

@@ -1,0 +1,287 @@
+"""The one train loop: update, evaluate on fresh episodes, keep the best, save, stop when nothing improves."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.random as jr
+
+from veil.io import StoreError, about, fingerprint, load_arrays, save_arrays
+from veil.leakage.per_step import Measure
+from veil.learners.a2c import A2c
+from veil.learners.base import EMPHASIS, Family, Learner, Progress, robust
+from veil.learners.ddpg import Ddpg
+from veil.learners.design import initial_policy
+from veil.learners.loggers import JsonLines, Logger
+from veil.learners.pathwise import Pathwise
+from veil.learners.selection import Evaluation, evaluate_family
+from veil.policies.base import LearnedPolicy
+from veil.problem import Objective, Problem
+from veil.scenarios import nominal
+from veil.settings import PolicyDesign, TrainSettings
+from veil.systems.base import System
+from veil.types import Key, as_float32
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """Where a training stands: the learner, and the best policy so far with what was seen of it.
+
+    Attributes:
+        progress: of the learner.
+        best: the best policy so far.
+        look: what was seen of it.
+        best_at: after how many updates it was found.
+        waited: looks since then.
+    """
+
+    progress: Progress
+    best: LearnedPolicy
+    look: Evaluation
+    best_at: int = 0
+    waited: int = 0
+
+    @property
+    def updates(self) -> int:
+        """How many were made."""
+        return int(self.progress.updates)
+
+    def judged(self, look: Evaluation) -> "TrainState":
+        """After a look at the present policy: better than the best, or one look waited."""
+        if look.merit < self.look.merit:
+            return replace(self, best=self.progress.policy, look=look, best_at=self.updates, waited=0)
+        return replace(self, waited=self.waited + 1)
+
+
+METRICS, CHECKPOINT = "metrics.jsonl", "checkpoint.safetensors"
+
+
+class RunLog:
+    """Tells loggers what happens and finds where it stopped; keeps nothing without a folder.
+
+    A checkpoint of another training (another problem, policy, option or version) is not read.
+    """
+
+    def __init__(
+        self, folder: Path | None, fingerprint: str, options: TrainSettings, loggers: Sequence[Logger] = ()
+    ):
+        self.folder, self.fingerprint, self.options = folder, fingerprint, options
+        self.loggers = tuple(loggers)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.loggers = (JsonLines(folder / METRICS), *loggers)
+
+    def resume(self, progress: Progress, policy: LearnedPolicy) -> TrainState | None:
+        """The course at the last checkpoint, if there is one; starts the loggers.
+
+        Args:
+            progress: of the learner at its beginning: what the checkpoint has the shape of.
+            policy: likewise.
+        """
+        path = None if self.folder is None else self.folder / CHECKPOINT
+        found = None if path is None else self._checkpoint(path, progress, policy)
+        before = {} if found is None else {"update": found.updates}
+        for logger in self.loggers:
+            logger.start({**asdict(self.options), **before})
+        return found
+
+    def _checkpoint(self, path: Path, progress: Progress, policy: LearnedPolicy) -> TrainState | None:
+        try:
+            words = about(path)
+            if words.pop("fingerprint") != self.fingerprint:
+                return None
+            progress, best = load_arrays(path, (progress, policy))
+            look = Evaluation.read(words.pop("look"))
+        except (StoreError, KeyError):  # none, or not whole: begin again
+            return None
+        return TrainState(progress, best, look, **words)  # pyright: ignore[reportArgumentType]
+
+    def save(self, course: TrainState) -> None:
+        """A checkpoint; a crash leaves the last one whole."""
+        if self.folder is None:
+            return
+        words = {"fingerprint": self.fingerprint, "look": asdict(course.look)}
+        words |= {"best_at": course.best_at, "waited": course.waited}
+        save_arrays(self.folder / CHECKPOINT, (course.progress, course.best), words)
+
+    def write(self, line: dict[str, float]) -> None:
+        """The metrics of one update, or of the look before the first."""
+        for logger in self.loggers:
+            logger.log(int(line["update"]), line)
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        for logger in self.loggers:
+            logger.close()
+
+
+Report = Callable[[dict[str, float]], None]
+
+_TRAINING = 0x7EA1  # keeps the keys of training apart from those of audits with the same seed
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training gave.
+
+    Attributes:
+        policy: the best one by fresh episodes.
+        look: what was seen of it there.
+        updates: how many were made.
+        best: after how many of them the policy was kept.
+        reason: why training ended.
+    """
+
+    policy: LearnedPolicy
+    look: Evaluation
+    updates: int
+    best: int
+    reason: str
+
+
+def train(
+    family: Family,
+    learner: Learner,
+    policy: LearnedPolicy,
+    options: TrainSettings | None = None,
+    *,
+    report: Report = lambda metrics: None,
+    folder: Path | None = None,
+    loggers: Sequence[Logger] = (),
+) -> Trained:
+    """Train a policy, in single precision.
+
+    Args:
+        family: the problem, or one per plant that the policy may meet.
+        learner: how to improve it.
+        policy: where to start; the result is never worse on the episodes that are looked at.
+        options: how long, and how often to look.
+        report: told the metrics of every update, with those of a look when there was one; first of all those
+            of the policy that it begins with, or of the best so far where it goes on.
+        folder: where the course is kept; a training that was interrupted there goes on as if it had not been.
+        loggers: told the metrics besides `metrics.jsonl` in that folder.
+    """
+    options = options or TrainSettings()
+    with jax.enable_x64(False):
+        family, learner, policy = as_float32(family), as_float32(learner), as_float32(policy)
+        diary = RunLog(folder, fingerprint(family, learner, policy, options), options, loggers)
+        try:
+            return _train(family, learner, policy, diary, report)
+        finally:
+            diary.close()
+
+
+def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLog, report: Report) -> Trained:
+    """The loop."""
+    options = diary.options
+    key = jr.fold_in(jr.key(options.seed), _TRAINING)
+    began, progress = time.monotonic(), learner.begin(family, policy, key=jr.fold_in(key, options.updates))
+    update, found = eqx.filter_jit(learner.update), diary.resume(progress, policy)
+    if found is None:
+        found, update = _begun(family, policy, options, update, (family, progress, key))
+        line = {"update": 0.0, "seconds": time.monotonic() - began} | found.look.metrics()
+        diary.save(found)
+        diary.write(line)
+    else:
+        line = {"update": float(found.updates)} | found.look.metrics()
+    report(line)
+    course = found
+    while course.updates < options.updates and not _tired(course, options):
+        began = time.monotonic()
+        own = jr.fold_in(key, course.progress.updates)
+        progress, metrics = update(family, course.progress, key=own)
+        course, line = replace(course, progress=progress), {k: float(v) for k, v in metrics.items()}
+        line |= {"update": float(course.updates)}
+        if course.updates % options.look == 0 or course.updates == options.updates:
+            look = evaluate_family(family, progress.policy, options.looked, options.seed)
+            course, line = course.judged(look), line | look.metrics()
+            diary.save(course)
+        line |= {"seconds": time.monotonic() - began}
+        diary.write(line)
+        report(line)
+    reason = f"no better in {options.patience} looks" if _tired(course, options) else "all updates made"
+    return Trained(course.best, course.look, course.updates, course.best_at, reason)
+
+
+def _begun(
+    family: Family,
+    policy: LearnedPolicy,
+    options: TrainSettings,
+    update: Any,
+    given: tuple[Family, Progress, Key],
+) -> tuple[TrainState, Any]:
+    """The policy that training starts from is the first to be judged; meanwhile the update is compiled."""
+    family, progress, key = given
+
+    def compiled() -> Any:
+        with jax.enable_x64(False):  # threads do not inherit it
+            return update.lower(family, progress, key=key).compile()
+
+    workers = ThreadPoolExecutor(1)
+    try:
+        ready = workers.submit(compiled)
+        look = evaluate_family(family, policy, options.looked, options.seed)
+        return TrainState(progress, policy, look), ready.result()
+    finally:
+        workers.shutdown(wait=False)
+
+
+def _tired(course: TrainState, options: TrainSettings) -> bool:
+    return 0 < options.patience <= course.waited
+
+
+def make_learner(training: TrainSettings) -> Learner:
+    """The learner that these options ask for."""
+    pace = training.episodes, training.updates, training.learning_rate
+    if training.learner == "pathwise":
+        return Pathwise(*pace, emphasis=EMPHASIS)
+    if training.learner == "a2c":
+        return A2c(*pace)
+    if training.learner == "ddpg":
+        return Ddpg(*pace)
+    return Ddpg(*pace, direct=False, explore=0.3, dual_rate=0.0)
+
+
+_DESIGN = 0xDE51  # keeps the keys of the first weights apart from those of training and of audits
+
+
+def learn(
+    system: System,
+    steps: int = 50,
+    objective: Objective | None = None,
+    *,
+    training: TrainSettings | None = None,
+    design: PolicyDesign | None = None,
+    measure: Measure | None = None,
+    report: Report = lambda metrics: None,
+    folder: Path | None = None,
+    loggers: Sequence[Logger] = (),
+) -> Trained:
+    """Learn what to share in this system, as `veil train` does for the systems that it knows.
+
+    Args:
+        system: any that `veil.check_system` finds fit for pathwise learning.
+        steps: T, releases per episode.
+        objective: what leakage and distortion are worth.
+        training: how long and how fast.
+        design: what the policy looks like before; by default a network on top of transport.
+        measure: how the leakage of a step is measured while learning.
+        report: told the metrics of every update.
+        folder: where the course is kept, so that an interrupted training goes on.
+        loggers: told the same as `report`, from start to close.
+    """
+    training, design = training or TrainSettings(), design or PolicyDesign()
+    with jax.enable_x64(False):
+        system = as_float32(system)
+        policy = initial_policy(design, system, steps, key=jr.fold_in(jr.key(training.seed), _DESIGN))
+        counts = as_float32(objective or Objective()), measure or Measure()
+        family = (Problem(nominal(system), steps, *counts),)
+        if training.robust:
+            family = robust(system, steps, *counts)
+        told = {"report": report, "folder": folder, "loggers": loggers}
+        return train(family, make_learner(training), policy, training, **told)

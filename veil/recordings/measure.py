@@ -1,0 +1,136 @@
+"""The measurement: what is told as it is, whether the model fits, what this way of sharing tells."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import log_softmax
+
+from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.plain import Truth
+from veil.recordings.fit_test import examine_recording, free_fit
+from veil.recordings.posterior import Innovation, RecordedPath, RecordedStart, filled, innovations
+from veil.recordings.reader import Log, LogError
+from veil.recordings.requirements import needs
+from veil.recordings.sharing import Progress, Reading, discounted, read_shared, summary
+from veil.recordings.verdict import judge_recording
+from veil.releases import sees_state
+from veil.results.measurement import Measurement, RecordingFit, entropy
+from veil.settings import MeasureSettings
+from veil.systems.base import System
+from veil.types import Scalar, Secret, as_float64
+
+Maker = Callable[[System], Policy | PrivatePolicy]
+
+
+def measure(
+    system: System,
+    log: Log,
+    make: Maker = Truth,
+    options: MeasureSettings | None = None,
+    *,
+    progress: Progress = lambda stage, done, total: None,
+) -> Measurement:
+    """What a recording tells about the secret of a system, if it is shared in a given way.
+
+    What the others did is taken as recorded: what they would have done with other data is not known from a
+    log. The first row is taken as known to everybody, so that what it tells by itself is not counted.
+    Everything runs in double precision, whatever the precision of what is given.
+
+    Args:
+        system: the model.
+        log: the recording, as `veil.recordings.read` gives it.
+        make: the policy for a model, e.g. `lambda model: veil.GaussianNoise(model, sd)`; the model that it is
+            given starts where the recording does.
+        options: the extent.
+        progress: told the stage, how many draws are done, and of how many.
+    """
+    with jax.enable_x64(True):
+        return _measure(as_float64(system), log, make, options or MeasureSettings(), progress)
+
+
+def _measure(
+    system: System, log: Log, make: Maker, options: MeasureSettings, progress: Progress
+) -> Measurement:
+    model = as_float64(RecordedStart(system, log.states[0], log.seen))
+    policy, path = as_float64(make(model)), filled(log)
+    true = isinstance(policy, Truth)
+    whole = sees_state(model, Truth(model)) and all(log.seen)
+    every = (True,) * len(system.shared_fields)
+    telling = needs(system).telling if whole else every
+    seen = _as_it_is(model, path)
+    fit = _fit(model, path, seen, telling if true else every)  # a filter relies on all axes
+    believed = _believed(options, fit, model)
+    reading = (
+        _exactly(seen, log.steps, model, whole)
+        if true
+        else read_shared(model, policy, path, believed, options, log.seen, progress)
+    )
+    densities = np.asarray(seen.log_density)[:, : log.steps]
+    # Nothing that is shared tells more than the recording itself, so no way of sharing is discounted less.
+    honest = (
+        np.einsum("kty,y->k", densities, fit.weights())[None, None]
+        if true
+        else discounted(reading.log_likelihood, float(fit.weights()[list(telling)].min(initial=1.0)))
+    )
+    log_prior = log_softmax(np.asarray(model.prior.log_masses))
+    found = summary(reading.log_likelihood, log_prior)
+    plain, left = summary(densities.sum(axis=(1, 2))[None, None], log_prior), summary(honest, log_prior)
+    most = entropy(np.exp(log_prior))
+    return Measurement(
+        *(log.name, type(system).__name__, type(policy).__name__, reading.method, reading.filtered),
+        *(log.steps, options, np.asarray(model.prior.secrets), log_prior),
+        *(found.masses, found.told, found.drop, found.filter_error, found.disagreement),
+        *(plain.told.value, left.masses, left.told, reading.trail),
+        scores=np.asarray(seen.scores)[fit.best, 1 : log.steps],
+        believed=believed,
+        fit=fit,
+        checked=log.checked,
+        verdict=judge_recording(found.told, plain.told.value, left.told, fit, most, found.disagreement),
+    )
+
+
+def _believed(options: MeasureSettings, fit: RecordingFit, model: System) -> int:
+    count = len(model.prior.secrets)
+    if options.secret >= count:
+        raise LogError(f"the prior has {count} secrets; give an index from 0 to {count - 1}.")
+    return fit.best if options.secret < 0 else options.secret
+
+
+@eqx.filter_jit
+def _as_it_is(model: System, path: RecordedPath) -> Innovation:
+    """Every release of the true output against its forecast under each secret, batched [K, T]."""
+    shared = jax.vmap(model.output)(path.states)
+    return jax.vmap(lambda secret: innovations(model, secret, shared, path.external, path.used))(
+        model.prior.secrets
+    )
+
+
+@eqx.filter_jit
+def _log_likelihood(model: System, path: RecordedPath, secret: Secret) -> Scalar:
+    shared = jax.vmap(model.output)(path.states)
+    return jnp.sum(innovations(model, secret, shared, path.external, path.used).log_density)
+
+
+def _fit(model: System, path: RecordedPath, seen: Innovation, counts: tuple[bool, ...]) -> RecordingFit:
+    """Examine the residuals of the secret that explains the recording best."""
+    steps, secrets = int(path.length), np.asarray(model.prior.secrets)
+    best = int(np.argmax(np.nan_to_num(np.asarray(seen.log_density).sum(axis=(1, 2)), nan=-np.inf)))
+    scores = np.asarray(seen.scores)[best, 1:steps]  # the first row is known beforehand
+    axes = examine_recording(scores, tuple(field.name for field in model.shared_fields), counts)
+    free = free_fit(
+        lambda secret: float(_log_likelihood(model, path, jnp.asarray(secret))),
+        secrets,
+        best,
+        [(field.low, field.high) for field in model.secret_fields],
+    )
+    return RecordingFit(axes, len(scores), best, *free)
+
+
+def _exactly(seen: Innovation, steps: int, model: System, whole: bool) -> Reading:
+    gains = np.asarray(seen.log_density)[:, :steps].sum(axis=2)
+    trail = np.exp(log_softmax(np.asarray(model.prior.log_masses)[None] + np.cumsum(gains, axis=1).T, axis=1))
+    method = "transition densities" if whole else "one linearised Gaussian filter per secret"
+    return Reading(gains.sum(axis=1)[None, None], trail, method, False)

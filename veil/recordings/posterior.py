@@ -1,0 +1,208 @@
+"""The posterior of the secret given a recorded path: exact transition densities, or filters under noise."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from veil.attacks.guides import Guide, Twisted, Unguided
+from veil.attacks.kalman import KalmanBank
+from veil.attacks.particle_filter import ParticleFilter, plans, public_steps, runs
+from veil.beliefs.kalman import move
+from veil.laws import LOG_TWO_PI, Gaussian, Mixture, SwitchedLaw
+from veil.policies.base import Policy
+from veil.recordings.reader import Log
+from veil.recordings.releases import releases_on_recording
+from veil.releases import release_kind
+from veil.systems.base import Prior, System
+from veil.systems.variants import Variant
+from veil.types import External, Key, Secret, Shared, State
+
+BLOCK = 128  # lengths are filled up to a multiple of this
+
+
+class RecordedPath(eqx.Module):
+    """A recorded path; rows beyond `length` repeat the last one and are not to be used."""
+
+    states: Float[Array, "T N"]
+    external: Float[Array, "T E"]
+    length: Int[Array, ""]
+
+    @property
+    def used(self) -> Bool[Array, " T"]:
+        """Which rows count."""
+        return jnp.arange(self.states.shape[0], dtype=jnp.int32) < self.length
+
+
+def filled(log: Log) -> RecordedPath:
+    """The recording in double precision."""
+    rows = np.minimum(np.arange(-(-log.steps // BLOCK) * BLOCK), log.steps - 1)
+    states, external = (jnp.asarray(table[rows], float) for table in (log.states, log.external))
+    return RecordedPath(states, external, jnp.asarray(log.steps, jnp.int32))
+
+
+# Below this many units of round-off a forecast has no noise, and a number is where it was forecast.
+ROUND_OFF = 64.0
+
+EXCLUDED = -1e6  # log density of what a forecast without noise did not foresee
+
+
+class Innovation(eqx.Module):
+    """Each release against its forecast, whitened: axis i given the axes before it (batched [T]).
+
+    Under the model `scores` are independent and standard normal. They are zero where there is no noise or
+    nothing was released; the log density is zero there too.
+    """
+
+    scores: Float[Array, "*T Y"]
+    log_density: Float[Array, "*T Y"]
+
+
+def innovations(
+    system: System,
+    secret: Secret,
+    shared: Float[Array, "T Y"],
+    external: Float[Array, "T E"],
+    fresh: Bool[Array, " T"],
+) -> Innovation:
+    """Forecast and compare along a recording.
+
+    Args:
+        system: the model; it begins in its initial law.
+        secret: the secret that the forecasts assume.
+        shared: y_1..y_T, functions of the state without noise.
+        external: w_1..w_T.
+        fresh: which of the releases are new; the others say nothing.
+    """
+
+    def step(law: Gaussian, now: tuple[External, Shared, Bool[Array, ""]]) -> tuple[Gaussian, Innovation]:
+        external, shared, new = now
+        after, surprise = _compare(system, law, shared)
+        kept = jax.tree.map(lambda left, right: jnp.where(new, left, right), after, law)
+        silent = jax.tree.map(lambda leaf: jnp.where(new, leaf, 0.0), surprise)
+        return move(system, secret, kept, external), silent
+
+    return jax.lax.scan(step, system.initial(secret), (external, shared, fresh))[1]
+
+
+def _compare(system: System, law: Gaussian, shared: Shared) -> tuple[Gaussian, Innovation]:
+    """The law of the state given the release, and the surprise, by Gram-Schmidt on the rows of ∂y/∂z.
+
+    With x = m + A z and W the orthonormal rows found, the scores are W z, so that the posterior of z has
+    mean Wᵀ scores and covariance I − WᵀW.
+    """
+    centre, rows = system.output(law.mean), jax.jacfwd(system.output)(law.mean) @ law.scale
+    axes: list[Array] = []
+    scores: list[Array] = []
+    densities: list[Array] = []
+    for i in range(shared.shape[0]):
+        rest, known = rows[i], centre[i]
+        for axis, score in zip(axes, scores, strict=True):
+            part = rest @ axis
+            rest, known = rest - part * axis, known + part * score
+        tolerance = ROUND_OFF * jnp.finfo(shared.dtype).eps * jnp.maximum(jnp.abs(known), 1.0)
+        length = jnp.sqrt(rest @ rest)
+        alive = length > tolerance
+        sd = jnp.where(alive, length, 1.0)
+        miss = shared[i] - known
+        axes.append(jnp.where(alive, rest / sd, 0.0))
+        scores.append(jnp.where(alive, miss / sd, 0.0))
+        density = -0.5 * (scores[-1] ** 2 + LOG_TWO_PI) - jnp.log(sd)
+        certain = jnp.where(jnp.abs(miss) <= tolerance, 0.0, EXCLUDED)
+        densities.append(jnp.where(alive, density, certain))
+    frame, found = jnp.stack(axes), jnp.stack(scores)
+    mean = law.mean + law.scale @ (frame.T @ found)
+    scale = law.scale - (law.scale @ frame.T) @ frame
+    return Gaussian(mean, scale), Innovation(found, jnp.stack(densities))
+
+
+class RecordedStart(Variant):
+    """A system whose first state is known as far as it is recorded: the model of whoever reads a log.
+
+    A recording begins anywhere, not where the system's own episodes begin. What is not recorded keeps the
+    inner system's law, taken to be independent of the rest.
+
+    Attributes:
+        inner: the system.
+        state: the first row; coordinates that are not recorded are not read.
+        seen: which coordinates are recorded.
+    """
+
+    inner: System
+    state: State
+    seen: tuple[bool, ...] = eqx.field(static=True)
+
+    def __init__(self, inner: System, state: ArrayLike, seen: tuple[bool, ...]):
+        self.inner = inner
+        self.state = jnp.asarray(state, inner.prior.secrets.dtype)
+        self.seen = seen
+
+    @property
+    def prior(self) -> Prior:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The inner system's."""
+        return self.inner.prior
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """All mass on the recorded coordinates, for every secret."""
+        law, seen = self.inner.initial(secret), jnp.asarray(self.seen)
+        return Gaussian(
+            jnp.where(seen, self.state, law.mean),
+            jnp.where(seen[:, None] | seen[None, :], jnp.zeros_like(law.scale), law.scale),
+        )
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """The inner system's."""
+        return self.inner.transition(secret, state, external)
+
+
+RUNS = 4  # independent filters; their differences are the Monte Carlo error
+
+
+class Noisy(eqx.Module):
+    """What the filters found for one draw of the noise.
+
+    Attributes:
+        log_likelihood: of the first `length` releases, per run and secret.
+        trail: log-masses over time by one Kalman filter per secret, to look at.
+    """
+
+    log_likelihood: Float[Array, "R K"]
+    trail: Float[Array, "T K"]
+
+
+def guide(policy: Policy) -> Guide:
+    """How to aim the particles at the releases of this policy."""
+    law, on_grid = release_kind(policy.system, policy)
+    inner = law.inner if isinstance(law, SwitchedLaw) else law
+    return Twisted() if isinstance(inner, Gaussian | Mixture) or on_grid else Unguided()
+
+
+@eqx.filter_jit
+def read_noisy(
+    swarm: ParticleFilter,
+    believed: Secret,
+    states: Float[Array, "T N"],
+    external: Float[Array, "T E"],
+    length: Int[Array, ""],
+    key: Key,
+) -> Noisy:
+    """Draw the releases once and let the filters read them.
+
+    Args:
+        swarm: the filter; its system and policy are those of the reader.
+        believed: what the owner takes its secret for.
+        states: the recorded path; rows beyond `length` are padding.
+        external: the recorded inputs.
+        length: how many rows count.
+        key: of this draw and its filters.
+    """
+    draw_key, own_key, bank_key, seed_key = jr.split(key, 4)
+    seed = jr.randint(seed_key, (), 0, 1 << 30, jnp.int32)
+    public = releases_on_recording(swarm.policy, believed, states, external, seed=seed, key=draw_key)
+    steps = public_steps(public, length)
+    plan = plans(swarm, steps)
+    found = jax.vmap(lambda one: runs(swarm, steps, plan, key=one).log_likelihood)(jr.split(own_key, RUNS))
+    trail = KalmanBank(swarm.system, swarm.policy).trail(public, key=bank_key)
+    return Noisy(found, trail.log_masses)

@@ -1,0 +1,285 @@
+"""The settings of every command and verb, as frozen dataclasses: flags, TOML files and Python read these.
+
+Nothing heavy is imported here, so that `--help` answers at once. `flag` in the metadata of a field is its
+name on the command line; an empty one means that the field has no flag of its own.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """The extent of an audit."""
+
+    steps: int = 50
+    """Releases per episode"""
+    episodes: int = 1024
+    """Episodes of the two-sided measurement"""
+    seed: int = 0
+    """Seed of all randomness (no unit); the same seed gives the same audit"""
+    interval: float = 0.0
+    """Stop once the interval of the leakage is this narrow, in nats; 0 plays all episodes"""
+    seconds: float = math.inf
+    """Add no more episodes after this time, in seconds"""
+    learned: bool = False
+    """Train a model-free attacker as well (a minute or two more)"""
+    worlds: bool = False
+    """Audit in worlds that are not the model as well (several minutes)"""
+    assisted: bool = True
+    """Include adversaries who know more than the threat model grants"""
+    budget: float = 0.0
+    """Distortion budget per step, in units of the system's distortion; 0 for none"""
+    training: int = 8192
+    """Transcripts to train a learned attacker on"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be audited."""
+        if self.steps < 1 or self.episodes < 2 or self.training < 64:
+            raise ValueError("Give at least 1 step, 2 episodes and 64 training transcripts.")
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """The extent of a measurement."""
+
+    particles: int = 324
+    """Particles per secret of each filter, where the way of sharing needs filters"""
+    draws: int = 8
+    """How often the noise of the sharing is drawn; the numbers are means over the draws"""
+    secret: int = -1
+    """Index in the prior that the owner takes its secret for; -1 for the one that fits the log best"""
+    seed: int = 0
+    """Seed of all randomness (no unit); the same seed gives the same numbers"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        if self.particles < 2 or self.draws < 1 or self.secret < -1 or not 0 <= self.seed < 1 << 32:
+            raise ValueError(
+                "Give at least 2 particles and 1 draw, a secret from 0 on, and a seed from 0 to 4294967295."
+            )
+
+
+StartName = Literal["transport", "plain", "grid"]
+
+LearnerName = Literal["pathwise", "ddpg", "ddpg_printed", "a2c"]
+
+LeakageMethodName = Literal["estimate", "live", "closed_form", "regime_adaptive", "kl_chernoff"]
+
+
+@dataclass(frozen=True)
+class PolicyDesign:
+    """What the policy looks like before it is trained."""
+
+    start: StartName = "transport"
+    """transport: a network on top of perfect privacy; plain: one that begins with noise; grid: releases and
+    states on grids"""
+    encoder: Literal["moments", "mgf"] = "moments"
+    """How a plain network sees the belief: moments or mgf"""
+    parts: int = 1
+    """Gaussians per release law of a plain network"""
+    particles: int = 0
+    """Particles per secret in its belief; 0 for Kalman filters"""
+    proposal: Literal["guided", "bootstrap"] = "guided"
+    """How particles move: guided, or bootstrap"""
+    floor: float = 0.05
+    """Least noise, in usual spreads of the output"""
+    width: int = 64
+    """Neurons per hidden layer"""
+    points: int = 5
+    """Points per axis of --start grid"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        if self.parts < 1 or self.particles < 0 or self.width < 1 or self.points < 2:
+            raise ValueError("parts and width are at least 1, points at least 2, particles at least 0.")
+        if not 0.0 < self.floor < 1.0:
+            raise ValueError("floor is a share of the output's spread between 0 and 1, e.g. 0.05.")
+        if self.start == "transport" and (self.parts > 1 or self.encoder != "moments"):
+            raise ValueError("parts and encoder are for --start plain; on transport there is one Gaussian.")
+        blind = self.particles and self.proposal == "bootstrap"
+        if self.start == "grid" and (self.parts > 1 or self.encoder != "mgf" or not blind):
+            raise ValueError("start grid needs --encoder mgf --proposal bootstrap and --particles, e.g. 81.")
+
+
+@dataclass(frozen=True)
+class ObjectiveWeights:
+    """What counts, and how much."""
+
+    privacy_weight: float = 80.0
+    """Price of leakage, in cost units per nat"""
+    distortion_price: float = 0.2
+    """Least price of distortion, cost units per unit and step"""
+    distortion_limit: float = field(default=4.0, metadata={"flag": "distortion_budget"})
+    """Largest mean distortion per step, in the system's unit"""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        if not 0.0 <= self.privacy_weight < math.inf:
+            raise ValueError("privacy_weight is a number of cost units per nat, e.g. 80; 0 asks for none.")
+        if not (0.0 < self.distortion_price < math.inf and 0.0 < self.distortion_limit < math.inf):
+            raise ValueError("The price and the budget of distortion are positive, e.g. 0.2 and 4.")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How long and how fast to learn."""
+
+    updates: int = 250
+    """Updates at most, each on new episodes"""
+    episodes: int = 32
+    """Episodes per update, shared evenly by the secrets"""
+    learning_rate: float = 4e-3
+    """Step size of Adam at the start (no unit)"""
+    look: int = 50
+    """Updates between two looks at fresh episodes"""
+    looked: int = 128
+    """Fresh episodes per look, the same ones every time"""
+    patience: int = 3
+    """Looks without progress before the end; 0 for all updates"""
+    robust: bool = False
+    """Train for other plants as well (several times as long)"""
+    seed: int = 0
+    """Seed of all randomness (no unit)"""
+    learner: LearnerName = field(default="pathwise", metadata={"flag": ""})
+    """pathwise: gradients through the whole loop; ddpg: the paper's, repaired; ddpg_printed: as printed;
+    a2c: the discrete benchmark"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        if min(self.updates, self.episodes, self.look, self.looked) < 1 or self.patience < 0:
+            raise ValueError("updates, episodes, look and looked are counts of at least 1.")
+        if not self.learning_rate > 0.0:
+            raise ValueError("The learning rate must be positive, e.g. 0.004.")
+        if self.robust and self.learner != "pathwise":
+            raise ValueError("robust training needs the learner pathwise; the others learn on one plant.")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What is usual for a learner.
+
+    Attributes:
+        design: of the policy.
+        training: how long and how fast.
+        leakage: how that of a step is measured while learning.
+    """
+
+    design: PolicyDesign = field(default_factory=PolicyDesign)
+    training: TrainSettings = field(default_factory=TrainSettings)
+    leakage: LeakageMethodName = "estimate"
+
+
+_FIXED = PolicyDesign(start="plain", particles=81, width=128)
+
+_PRINTED = PolicyDesign(start="plain", encoder="mgf", particles=81, proposal="bootstrap", width=128)
+
+_GRID = PolicyDesign(start="grid", encoder="mgf", particles=81, proposal="bootstrap")
+
+PRESETS: dict[LearnerName, Preset] = {
+    "pathwise": Preset(),
+    "ddpg": Preset(_FIXED, TrainSettings(80, 8, 3e-3, 20, learner="ddpg")),
+    "ddpg_printed": Preset(
+        _PRINTED, TrainSettings(80, 8, 1e-3, 20, learner="ddpg_printed"), "regime_adaptive"
+    ),
+    "a2c": Preset(_GRID, TrainSettings(150, 8, 4e-3, 50, learner="a2c")),
+}
+
+FamilyName = Literal["noise", "quantised", "displacement", "transport", "plain"]
+
+FAMILIES: tuple[FamilyName, ...] = get_args(FamilyName)
+
+LEARNED: tuple[FamilyName, ...] = ("transport", "plain")
+
+# Of families that are not learned: noise and steps in terms of the usual spread of the output, displacement
+# as the share of the way to the barycentre.
+STRENGTHS: dict[FamilyName, tuple[float, ...]] = {
+    "noise": (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+    "quantised": (0.5, 1.0, 2.0, 4.0, 8.0),
+    "displacement": (0.0, 0.4, 0.7, 0.85, 0.92, 0.96, 0.98, 1.0),
+}
+
+FAMILY_WORDS: dict[FamilyName, str] = {
+    "noise": "Gaussian noise",
+    "quantised": "quantised",
+    "displacement": "displacement interpolation",
+    "transport": "learned on transport",
+    "plain": "learned from noise",
+}
+
+
+@dataclass(frozen=True)
+class FrontierGoal:
+    """One point to be measured.
+
+    Attributes:
+        kind: the family.
+        value: its strength: a factor of the spread, a share of the way, or the privacy weight.
+        before: privacy weights whose policies led to this one, each starting from the last.
+    """
+
+    kind: FamilyName
+    value: float
+    before: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.kind}-{self.value:.12g}"
+
+    @property
+    def previous(self) -> "FrontierGoal | None":
+        """The point whose policy this one starts from."""
+        return FrontierGoal(self.kind, self.before[-1], self.before[:-1]) if self.before else None
+
+
+@dataclass(frozen=True)
+class FrontierSettings:
+    """How many points, and how well each is learnt and measured."""
+
+    weights: tuple[float, ...] = (2.0, 5.0, 12.0, 30.0, 80.0)
+    """Privacy weights of the learned families, in cost units per nat"""
+    kinds: tuple[FamilyName, ...] = FAMILIES
+    """Families to measure"""
+    updates: int = 150
+    """Gradient steps per learned point at most"""
+    episodes: int = 512
+    """Episodes that each point is measured on"""
+    steps: int = 50
+    """Releases per episode"""
+    price: float = 0.2
+    """Price of distortion in training, in cost units per unit of distortion and step"""
+    seed: int = 0
+    """Seed of all randomness (no unit); the same seed gives the same frontier"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured."""
+        if not self.weights or not self.kinds:
+            raise ValueError("Give at least one of --weights and one of --kinds.")
+        if len(set(self.weights)) < len(self.weights) or len(set(self.kinds)) < len(self.kinds):
+            raise ValueError("Give each of --weights and of --kinds once.")
+        if not all(0.0 < number < math.inf for number in (*self.weights, self.price)):
+            raise ValueError("--weights and --price are positive numbers, e.g. --weights 5 80 --price 0.2.")
+        if min(self.updates, self.steps) < 1 or self.episodes < 2:
+            raise ValueError("Give at least --updates 1, --steps 1 and --episodes 2.")
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError("--seed must be between 0 and 4294967295.")
+
+    @property
+    def goals(self) -> list[FrontierGoal]:
+        """All points in the order in which they are measured.
+
+        Learned policies start from their neighbour's: on transport from perfect privacy downwards, from noise
+        upwards.
+        """
+        goals = []
+        for kind in FAMILIES:
+            if kind not in self.kinds:
+                continue
+            goals += [FrontierGoal(kind, value) for value in STRENGTHS.get(kind, ())]
+            if kind not in LEARNED:
+                continue
+            chain = sorted(self.weights, reverse=kind == "transport")
+            goals += [FrontierGoal(kind, weight, tuple(chain[:place])) for place, weight in enumerate(chain)]
+        return goals

@@ -1,0 +1,157 @@
+"""A budget of nats: what was charged, what is left, and a refusal before it is overspent."""
+
+import math
+from collections.abc import Iterable
+
+from jaxtyping import Array, Float
+
+from veil.beliefs.base import FilterSpec
+from veil.beliefs.kalman import KalmanSpec
+from veil.beliefs.observed import ObservedSpec
+from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.laws import Finite, Gaussian, SwitchedLaw
+from veil.leakage.per_step import Measure
+from veil.policies.base import PlainPolicy, Policy, PrivatePolicy
+from veil.policies.budgeted import Budgeted, Exhausted
+from veil.policies.subsampled import Subsampled
+from veil.releases import exact_release, release_kind, sees_state
+
+_ROUNDING = 1e-12  # relative: charges add up to the budget, not beyond it by more than rounding
+
+
+class BudgetError(ValueError):
+    """A charge that the budget does not cover."""
+
+
+class Accountant:
+    """Adds charges up and never lets them exceed the budget.
+
+    The budget holds for the secret, whoever reads. Streams that are independent given the secret add up, so
+    they may share one accountant: give the others this one as `shared`.
+
+    Args:
+        budget: nats; infinity counts without a limit.
+        spent: charges from before, e.g. those of a ledger.
+        shared: an accountant that every charge must fit in as well.
+    """
+
+    def __init__(
+        self, budget: float = math.inf, spent: Iterable[float] = (), shared: "Accountant | None" = None
+    ):
+        if not budget >= 0.0:
+            raise ValueError(f"A budget is a number of nats, 0 or more; got {budget}.")
+        self.budget, self.shared = float(budget), shared
+        self._spent = self._lost = 0.0
+        for charge in spent:
+            self.spend(charge)
+
+    def total(self) -> float:
+        """Nats charged so far."""
+        return self._spent
+
+    def remaining(self) -> float:
+        """Nats left, here and in what is shared with others."""
+        own = max(0.0, self.budget - self._spent)
+        return own if self.shared is None else min(own, self.shared.remaining())
+
+    def check(self, charge: float) -> None:
+        """Raise `BudgetError` unless this charge is covered. Nothing is spent."""
+        if not 0.0 <= charge < math.inf:
+            raise ValueError(f"A charge is a finite number of nats, 0 or more; got {charge}.")
+        slack = _ROUNDING * self.budget if math.isfinite(self.budget) else 0.0
+        if self._spent + charge > self.budget + slack:
+            raise BudgetError(
+                f"A charge of {charge:.4g} nats is above the {self.remaining():.4g} nats left of "
+                f"{self.budget:.4g}. Withhold the release, share a blind one, or add noise until it fits."
+            )
+        if self.shared is not None:
+            self.shared.check(charge)
+
+    def spend(self, charge: float) -> float:
+        """Charge, here and in what is shared; gives the new total. What is not covered changes nothing."""
+        self.check(charge)
+        if self.shared is not None:
+            self.shared.spend(charge)
+        added, total = charge - self._lost, self.after(charge)
+        self._lost = (total - self._spent) - added
+        self._spent = total
+        return total
+
+    def after(self, charge: float) -> float:
+        """The total that this charge would make; by compensated summation, so that small ones count."""
+        return self._spent + (charge - self._lost)
+
+
+PARTICLES = 81  # per secret, where particles charge and nobody said how many
+
+
+def budgeted(
+    policy: Policy | PrivatePolicy,
+    budget: float = math.inf,
+    exhausted: Exhausted = "blind",
+    *,
+    steps: int = 50,
+    particles: int = 0,
+    unit: Float[Array, " Y"] | None = None,
+    measure: Measure | None = None,
+) -> Budgeted:
+    """The policy with a budget of nats that holds on every path.
+
+    Args:
+        policy: any that maps a public belief to a kernel.
+        budget: nats for the whole run; infinity only counts.
+        exhausted: "withhold", "blind" or "blur"; see `Budgeted`.
+        steps: over which a blurring policy divides its budget.
+        particles: per secret, to charge by particles; 0 leaves the choice to the kind of release.
+        unit: of the blur, a standard deviation per axis; see `Budgeted` for the usual one.
+        measure: how a release is charged; the live bound by default.
+    """
+    if isinstance(policy, PrivatePolicy):
+        raise TypeError(
+            f"A {type(policy).__name__} policy has no kernel to charge: it leaks nothing where its model is "
+            "right, and the sharer charges it nothing."
+        )
+    if not budget >= 0.0:
+        raise ValueError(f"A budget is a number of nats, 0 or more; got {budget}.")
+    tracker = _tracker(policy, particles)
+    if exhausted == "blur" and not _smooth(policy):
+        raise ValueError(
+            "Only Gaussian releases can be blurred. Choose `withhold` or `blind`, or share with noise."
+        )
+    return Budgeted(policy, budget, exhausted, steps=steps, tracker=tracker, measure=measure, unit=unit)
+
+
+def _tracker(policy: Policy, particles: int) -> FilterSpec | None:
+    """The belief that charges; None where the policy's own does."""
+    law, on_grid = release_kind(policy.system, policy)
+    if isinstance(policy, Subsampled) and isinstance(policy.inner, PlainPolicy):
+        raise ValueError(
+            "A sub-sampled policy without a belief cannot be charged. Leave steps out of the input, or "
+            "sub-sample a policy with a belief, such as transport."
+        )
+    law = law.inner if isinstance(law, SwitchedLaw) else law
+    if exact_release(law):
+        if not sees_state(policy.system, policy):
+            raise ValueError(
+                "Releases without noise can be charged only where they are the whole state. Share with some "
+                "noise."
+            )
+        return ObservedSpec()
+    if on_grid:
+        raise ValueError(
+            "A quantiser's cells move with the state, so its releases have no masses in common to charge by. "
+            "Share by a policy on a fixed grid, or with Gaussian noise."
+        )
+    if particles or isinstance(law, Finite):
+        count = particles or PARTICLES
+        own = not isinstance(policy, PlainPolicy) and not particles
+        return None if own else ParticleSpec(count, *([Scheme()] if isinstance(law, Finite) else []))
+    if not isinstance(policy, PlainPolicy):
+        return None
+    return KalmanSpec() if isinstance(law, Gaussian) else ParticleSpec(PARTICLES)
+
+
+def _smooth(policy: Policy) -> bool:
+    """Whether releases are Gaussian or mixtures of Gaussians."""
+    law = release_kind(policy.system, policy)[0]
+    return not isinstance(law, SwitchedLaw | Finite) and not exact_release(law)

@@ -1,0 +1,192 @@
+"""The one owner step, in the one order: the MDP, the rollout, the replay and the live sharer all use it.
+
+Kernel from (belief_t, w_t, t), then y_t, then the belief takes y_t in, then x_{t+1} by w_t, then w_{t+1} by
+y_t. Public randomness (beliefs) and private randomness (the draw of y_t, the world) come from two keys.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Integer
+
+from veil.beliefs.base import Belief, Health, PriorBelief
+from veil.laws import Kernel, Law
+from veil.policies.base import Gate, Memory, Policy, PrivatePolicy, Time
+from veil.systems.base import System
+from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
+
+Seed = Integer[Array, ""]
+
+
+class WorldState(eqx.Module):
+    """Where the world stands before the release of step `time`. Private: it holds the secret.
+
+    `believed` is what the owner takes its secret for, in the terms of its own model; it is the secret
+    itself unless the owner errs. The owner sees the leading coordinates of the state, as many as its model
+    has. `memory` is that of a policy which has one.
+    """
+
+    secret: Secret
+    believed: Secret
+    state: State
+    external: External
+    time: Time
+    memory: Memory | None
+
+
+class StreamOverride(eqx.Module):
+    """What a stream may impose on a step whose kernel has a gate.
+
+    Attributes:
+        missing: there is no state to share.
+        known: the release is on record already; it is not drawn again.
+        shared: that release.
+    """
+
+    missing: Bool[Array, ""]
+    known: Bool[Array, ""]
+    shared: Shared
+
+
+class StepOutput(eqx.Module):
+    """What one step produced. A charge for it is a function of `belief.components(kernel)`."""
+
+    belief: Belief  # before y_t: leakage is measured under this one
+    features: Features
+    kernel: Kernel | None  # None where the owner's memory decides
+    shared: Shared
+    withheld: Bool[Array, ""] | None  # whether y_t was kept back; None where that cannot be
+    log_choice: Scalar  # log-probability of what was discrete in the draw of y_t; 0 where nothing was
+    health: Health | None
+
+
+def public_key(seed: Seed, time: Time | int) -> Key:
+    """The public randomness of one step; time 0 is for drawing the belief at t = 1."""
+    return jr.fold_in(jr.key(seed), time)
+
+
+def first_belief(policy: Policy | PrivatePolicy, seed: Seed) -> Belief:
+    """The policy's belief at t = 1; the prior, for good, where the owner's memory decides."""
+    if isinstance(policy, PrivatePolicy):
+        return PriorBelief.start(policy.system)
+    return policy.start(key=public_key(seed, 0))
+
+
+def policy_features(policy: Policy, belief: Belief, external: External, time: Time) -> Features:
+    """The features of one step.
+
+    Here and in `take_in`, barriers keep the compiler from fusing the public arithmetic with what surrounds
+    it, so that the owner's program and a replay do the same operations and agree to the last bit.
+    """
+    known = jax.lax.optimization_barrier((belief, external, time))
+    return jax.lax.optimization_barrier(policy.features(*known))
+
+
+def first_features(policy: Policy, seed: Seed | int = 0) -> Features:
+    """The features at t = 1."""
+    time = jnp.asarray(1, jnp.int32)
+    start = first_belief(policy, jnp.asarray(seed, jnp.int32))
+    return policy.features(start, policy.system.initial_external(), time)
+
+
+def update_belief(
+    policy: Policy, belief: Belief, kernel: Kernel, external: External, shared: Shared, *, key: Key
+) -> tuple[Belief, Health]:
+    """The policy's belief after y_t; `key` is the public one of this step."""
+    belief, external, shared = jax.lax.optimization_barrier((belief, external, shared))
+    return jax.lax.optimization_barrier(belief.advance(policy.system, kernel, external, shared, key=key))
+
+
+def begin(
+    system: System,
+    policy: Policy | PrivatePolicy,
+    secret: Secret,
+    *,
+    key: Key,
+    believed: Secret | None = None,
+) -> WorldState:
+    """The world at t = 1.
+
+    Args:
+        system: the world.
+        policy: the one in force; its memory begins here.
+        secret: the true one, in the terms of the world.
+        key: private randomness.
+        believed: what the owner takes its secret for; the secret itself if not given.
+    """
+    law = system.initial(secret)
+    state = law.sample(jr.normal(key, (law.noise_size,), law.mean.dtype))
+    believed = secret if believed is None else believed
+    memory = policy.begin(believed, seen(policy, state)) if isinstance(policy, PrivatePolicy) else None
+    start = jnp.asarray(1, jnp.int32)
+    return WorldState(secret, believed, state, system.initial_external(), start, memory)
+
+
+def share(
+    policy: Policy | PrivatePolicy,
+    belief: Belief,
+    situation: WorldState,
+    *,
+    seed: Seed,
+    key: Key,
+    live: StreamOverride | None = None,
+) -> tuple[Belief, StepOutput]:
+    """The owner's half: decide the law of y_t, draw from it, let the belief take it in.
+
+    Args:
+        policy: maps public knowledge to a kernel, or the owner's memory to a law.
+        belief: the policy's belief before y_t.
+        situation: the true secret and state; only the draw of y_t reads them.
+        seed: the public seed of the episode.
+        key: private randomness for the draw.
+        live: what a stream imposes, on a policy whose kernels have a gate.
+    """
+    external = situation.external
+    if isinstance(policy, PrivatePolicy):
+        assert situation.memory is not None  # given by `begin`
+        shared, choice = _draw(policy.law(situation.memory), situation.state, key)
+        return belief, StepOutput(belief, jnp.zeros(0, shared.dtype), None, shared, None, choice, None)
+    features = policy_features(policy, belief, external, situation.time)
+    kernel = policy.kernel(features, external, situation.time)
+    if live is not None:
+        assert isinstance(kernel, Gate)  # streams share by a `Budgeted` policy
+        kernel = kernel.shut_if(live.missing)
+    shared, choice = _draw(kernel(situation.believed, seen(policy, situation.state)), situation.state, key)
+    if live is not None:
+        shared = jnp.where(live.known, live.shared, shared)
+    withheld = kernel.withheld if isinstance(kernel, Gate) else None
+    step_key = public_key(seed, situation.time)
+    after, health = update_belief(policy, belief, kernel, external, shared, key=step_key)
+    return after, StepOutput(belief, features, kernel, shared, withheld, choice, health)
+
+
+def proceed(
+    system: System, policy: Policy | PrivatePolicy, situation: WorldState, stage: StepOutput, *, key: Key
+) -> WorldState:
+    """The world's half: x_{t+1} from (x_t, w_t), then w_{t+1} from (w_t, y_t); then the owner remembers."""
+    move_key, reply_key = jr.split(key)
+    law = system.transition(situation.secret, situation.state, situation.external)
+    state = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
+    noise = jr.normal(reply_key, (system.reaction_noise_size,), situation.external.dtype)
+    external = system.react(situation.external, stage.shared, noise)
+    if stage.withheld is not None:
+        without = system.react(situation.external, None, noise)
+        external = jnp.where(stage.withheld, without, external)
+    memory = situation.memory
+    if isinstance(policy, PrivatePolicy):
+        assert memory is not None  # given by `begin`
+        step = seen(policy, situation.state), situation.external, seen(policy, state)
+        memory = policy.remember(memory, situation.believed, *step)
+    return WorldState(situation.secret, situation.believed, state, external, situation.time + 1, memory)
+
+
+def seen(policy: Policy | PrivatePolicy, state: State) -> Vector:
+    """The part of the state that the owner's model knows."""
+    return state[: len(policy.system.state_fields)]
+
+
+def _draw(law: Law, state: State, key: Key) -> tuple[Shared, Scalar]:
+    """The release, and the log-probability of what was discrete in its draw."""
+    noise = jr.normal(key, (law.noise_size,), state.dtype)
+    return law.sample(noise), law.log_choice(noise)
