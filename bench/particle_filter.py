@@ -12,7 +12,8 @@ from bench import report
 from bench.timing import Job, Timed, race
 from veil.beliefs import ParticleBelief, Scheme
 from veil.policies.plain import GaussianNoise
-from veil.rollout import Transcript, follow, rollout
+from veil.rollout import follow, rollout
+from veil.step import Transcript
 from veil.systems.platoon import Platoon
 
 ASKED = 8.0

@@ -11,8 +11,7 @@ import numpy as np
 from bench import report
 from bench.timing import Job, race
 from veil import leakage
-from veil.components import Components, grouped
-from veil.laws import gaussian
+from veil.laws import Components, gaussian, grouped
 
 SECRETS, DIMENSIONS = 4, 2
 LONGEST = 20.0  # seconds: a size that is expected to take longer is skipped

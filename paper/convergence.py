@@ -11,7 +11,7 @@ from jax.scipy.special import logsumexp, xlogy
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from veil.components import Components
+from veil.laws import Components
 from veil.types import Scalar
 
 

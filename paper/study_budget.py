@@ -21,11 +21,11 @@ from veil.io import Store
 from veil.learners import run as runs
 from veil.policies import GaussianNoise, Policy, Transport, Truth
 from veil.policies.budgeted import Exhausted
-from veil.rollout import Record
 from veil.scenarios import nominal
 from veil.settings import PRESETS, AuditSettings, ObjectiveWeights
 from veil.sharing.budget import budgeted
 from veil.stats import Leakage, stratified_mean
+from veil.step import Record
 from veil.systems import Platoon
 from veil.types import as_float32, as_float64
 

@@ -18,7 +18,8 @@ from convergence import arguments, information, line, publish
 from veil.beliefs import Belief, KalmanBelief, ParticleBelief, Scheme
 from veil.policies import GaussianNoise
 from veil.policies.plain import NoiseKernel
-from veil.rollout import Transcript, rollout
+from veil.rollout import rollout
+from veil.step import Transcript
 from veil.systems.gain import Gain
 
 SD = 0.4

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from veil.checks.measure import check_measure
-from veil.components import Components
-from veil.laws import kl
+from veil.laws import Components, kl
 
 
 def pairwise(components: Components, *, key=None):

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "veil"
 LAYERS = (
-    *("types", "linalg", "stats", "io", "settings", "plots", "laws", "components", "systems", "resampling"),
+    *("types", "linalg", "stats", "io", "settings", "plots", "laws", "systems", "resampling"),
     *("beliefs", "distortion", "leakage", "policies", "step", "releases", "rollout", "scenarios", "attacks"),
     *("results", "evaluation", "problem", "learners", "checks", "environment", "recordings", "sharing"),
     *("frontier", "report", "cli", "__main__"),

@@ -23,9 +23,9 @@ from veil.cli.main import prepare
 from veil.evaluation.evaluate import Context
 from veil.io import Store
 from veil.policies import Counterfactual, GaussianNoise, Transport, Truth
-from veil.rollout import Record, Transcript
 from veil.settings import PRESETS, AuditSettings
 from veil.stats import Leakage, Mean
+from veil.step import Record, Transcript
 from veil.systems import Platoon, finite_prior
 from veil.systems.platoon import DRIVERS
 

@@ -11,8 +11,8 @@ import pytest
 from veil.beliefs import KalmanBelief, ObservedBelief, ParticleBelief, PriorBelief
 from veil.policies import GaussianNoise, Policy, Quantised, Truth
 from veil.policies.plain import NoiseKernel
-from veil.rollout import Transcript, follow, replay, rollout
-from veil.step import begin, proceed, public_key, share
+from veil.rollout import follow, replay, rollout
+from veil.step import Transcript, begin, proceed, public_key, share
 from veil.systems import Gain, System
 
 

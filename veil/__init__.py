@@ -5,7 +5,6 @@ of the module `veil.rollout` (`from veil.rollout import rollout, follow`).
 """
 
 import importlib
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -105,7 +104,6 @@ _MODULES = (
         "attacks",
         "beliefs",
         "checks",
-        "components",
         "distortion",
         "evaluation",
         "frontier",
@@ -137,9 +135,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_MODULES})
-
-
-if "gymnasium" in sys.modules:
-    from veil.environment import register
-
-    register()

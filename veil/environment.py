@@ -1,7 +1,7 @@
 """The decision problem as a Gymnasium environment, for learners of other libraries (`pip install veil[gym]`).
 
-`gymnasium.make("veil/Platoon-v0")`: an action is a kernel, offset and noise per secret; an observation is
-what is public, and what the belief says. The secret and the state themselves are not observed: a kernel is
+`gymnasium.make("veil.environment:veil/Platoon-v0")` imports this module, which registers the names, and makes
+the environment. An action is a kernel, offset and noise per secret; an observation is what is public, and what the belief says. The secret and the state themselves are not observed: a kernel is
 decided before the owner looks at them.
 """
 
@@ -33,14 +33,8 @@ from veil.types import External, Features, Key, Secret, State, Vector, as_float3
 SYSTEMS = ("Platoon", "Gain")
 
 
-def register() -> None:
-    """Make veil/Platoon-v0 and the like known. Importing `veil` after `gymnasium` does this by itself."""
-    import gymnasium
-
-    for name in SYSTEMS:
-        known = f"veil/{name}-v0"
-        if known not in gymnasium.registry:
-            gymnasium.register(known, entry_point="veil.environment:Sharing", kwargs={"system": name})
+for _name in SYSTEMS:
+    gymnasium.register(f"veil/{_name}-v0", entry_point="veil.environment:Sharing", kwargs={"system": _name})
 
 
 class ActionPolicy(Policy):
@@ -203,6 +197,3 @@ def _observed(policy: ActionPolicy, belief: Belief, external: External, time: Ar
 
 def _told(seen: Array) -> np.ndarray:
     return np.clip(np.asarray(seen, np.float32), -_FAR, _FAR)
-
-
-register()

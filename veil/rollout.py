@@ -13,7 +13,9 @@ from jaxtyping import Array, Float, Int
 from veil.beliefs.base import Belief, Health
 from veil.policies.base import Policy, PrivatePolicy
 from veil.step import (
+    Record,
     Seed,
+    Transcript,
     WorldState,
     begin,
     first_belief,
@@ -25,24 +27,6 @@ from veil.step import (
 )
 from veil.systems.base import System
 from veil.types import Features, Key, Secret
-
-
-class Transcript(eqx.Module):
-    """All that the public sees. Nothing else may reach an adversary."""
-
-    external: Float[Array, "T E"]
-    shared: Float[Array, "T Y"]
-    features: Float[Array, "T F"]
-    public_seed: Seed
-
-
-class Record(eqx.Module):
-    """A transcript and what was hidden behind it."""
-
-    index: Int[Array, ""]
-    secret: Secret
-    states: Float[Array, "T_plus_1 N"]
-    public: Transcript
 
 
 class Trail(eqx.Module):

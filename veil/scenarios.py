@@ -9,7 +9,8 @@ from jaxtyping import Array, Float, Int
 
 from veil.policies.base import Policy, PrivatePolicy
 from veil.policies.plain import Truth
-from veil.rollout import Record, rollout
+from veil.rollout import rollout
+from veil.step import Record
 from veil.systems.base import System, finite_prior
 from veil.systems.idm_platoon import IdmPlatoon
 from veil.systems.platoon import ColouredPlatoon, Platoon, optimal_velocity

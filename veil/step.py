@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Integer
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from veil.beliefs.base import Belief, Health, PriorBelief
 from veil.laws import Kernel, Law
@@ -190,3 +190,21 @@ def _draw(law: Law, state: State, key: Key) -> tuple[Shared, Scalar]:
     """The release, and the log-probability of what was discrete in its draw."""
     noise = jr.normal(key, (law.noise_size,), state.dtype)
     return law.sample(noise), law.log_choice(noise)
+
+
+class Transcript(eqx.Module):
+    """All that the public sees. Nothing else may reach an adversary."""
+
+    external: Float[Array, "T E"]
+    shared: Float[Array, "T Y"]
+    features: Float[Array, "T F"]
+    public_seed: Seed
+
+
+class Record(eqx.Module):
+    """A transcript and what was hidden behind it."""
+
+    index: Int[Array, ""]
+    secret: Secret
+    states: Float[Array, "T_plus_1 N"]
+    public: Transcript

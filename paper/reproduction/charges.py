@@ -9,8 +9,7 @@ from jaxtyping import Array, Float
 from veil.beliefs.base import Belief
 from veil.leakage.per_step import Measure
 from veil.policies.base import PlainPolicy, Policy, PrivatePolicy
-from veil.rollout import Record, Transcript
-from veil.step import first_belief, policy_features, public_key, update_belief
+from veil.step import Record, Transcript, first_belief, policy_features, public_key, update_belief
 from veil.types import Scalar
 
 TOGETHER = 4

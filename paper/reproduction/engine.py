@@ -22,8 +22,8 @@ from veil.io import Store, StoreError, fingerprint
 from veil.learners import run as runs
 from veil.policies.base import Policy, PrivatePolicy
 from veil.policies.plain import GaussianNoise
-from veil.rollout import Record
 from veil.settings import AuditSettings
+from veil.step import Record
 from veil.systems.platoon import Platoon
 from veil.types import as_float32, as_float64
 

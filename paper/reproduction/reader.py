@@ -18,7 +18,7 @@ from veil.beliefs.proposals import Guided
 from veil.laws import Finite
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
-from veil.rollout import Record, Transcript
+from veil.step import Record, Transcript
 from veil.systems.platoon import Platoon
 from veil.types import Key
 

@@ -15,8 +15,8 @@ from veil.evaluation.evaluate import (
 )
 from veil.evaluation.utility import TRAFFIC
 from veil.policies.base import PrivatePolicy
-from veil.rollout import Record
 from veil.scenarios import nominal
+from veil.step import Record
 from veil.systems.platoon import Platoon
 
 Arrays = dict[str, np.ndarray]

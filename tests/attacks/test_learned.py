@@ -13,7 +13,8 @@ from veil.attacks.learned import fit_scaling, start_network
 from veil.beliefs import KalmanBelief
 from veil.laws import Gaussian, Kernel, diagonal_gaussian
 from veil.policies import GaussianNoise, PlainPolicy
-from veil.rollout import Transcript, follow, rollout
+from veil.rollout import follow, rollout
+from veil.step import Transcript
 from veil.systems.base import System, finite_prior
 from veil.systems.gain import Gain
 

@@ -8,7 +8,8 @@ import pytest
 from veil.attacks import LeastSquares
 from veil.beliefs import ObservedBelief
 from veil.policies import Truth
-from veil.rollout import Transcript, follow, rollout
+from veil.rollout import follow, rollout
+from veil.step import Transcript
 from veil.systems.base import finite_prior
 from veil.systems.gain import Gain
 from veil.systems.platoon import ColouredPlatoon, Platoon

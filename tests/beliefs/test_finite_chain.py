@@ -13,7 +13,7 @@ from scipy.stats import norm
 from veil.beliefs import ParticleBelief, PooledBelief
 from veil.laws import Finite, Gaussian, Kernel, diagonal_gaussian
 from veil.policies import PlainPolicy
-from veil.rollout import Transcript
+from veil.step import Transcript
 from veil.systems import Gain, System
 
 NOISE = 0.15  # chance that the released symbol is wrong

@@ -14,7 +14,7 @@ from veil.laws import Gaussian, Kernel, Mixture, diagonal_gaussian
 from veil.policies import GaussianNoise, Quantised
 from veil.policies.plain import NoiseKernel
 from veil.resampling import stratified
-from veil.rollout import Transcript
+from veil.step import Transcript
 from veil.systems.base import finite_prior
 from veil.systems.gain import Gain
 

@@ -12,7 +12,7 @@ from veil.beliefs import Guided, ParticleBelief, PooledBelief, Scheme
 from veil.laws import Finite, Kernel
 from veil.policies import GaussianNoise
 from veil.policies.plain import GridKernel, NoiseKernel
-from veil.rollout import Transcript
+from veil.step import Transcript
 from veil.systems.base import finite_prior
 from veil.systems.gain import Gain
 from veil.types import LOG_ZERO

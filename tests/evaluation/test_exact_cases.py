@@ -15,9 +15,9 @@ from veil.evaluation.bounds import MAIN, ParticleBounder, bounder_candidates
 from veil.evaluation.evaluate import bound_batch
 from veil.evaluation.scoring import Scored, failed_share, per_component, score
 from veil.evaluation.verdict import width_limit
-from veil.rollout import Record
 from veil.scenarios import nominal, play
 from veil.stats import stratified_mean
+from veil.step import Record
 from veil.systems import finite_prior
 
 EPISODES, STEPS, PARTICLES = 384, 10, 128

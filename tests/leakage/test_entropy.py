@@ -7,8 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from tests.leakage.mixtures import log_densities, random_covariances, sample
-from veil.components import Components, grouped
-from veil.laws import Gaussian, gaussian
+from veil.laws import Components, Gaussian, gaussian, grouped
 from veil.leakage import (
     chernoff_entropy,
     kl_entropy,
@@ -19,9 +18,7 @@ from veil.leakage import (
     tightness,
     tilt_entropy,
 )
-from veil.leakage.entropy import _by_difference, _by_product, power_of_two
-from veil.leakage.pairwise import over_mixture, prepare
-from veil.leakage.tilt import tilt_row
+from veil.leakage.entropy import _by_difference, _by_product, over_mixture, power_of_two, prepare, tilt_row
 
 pytestmark = pytest.mark.usefixtures("float64")
 

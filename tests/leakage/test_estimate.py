@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.leakage.mixtures import random_covariances
-from veil.components import Components, grouped
-from veil.laws import Gaussian
+from veil.laws import Components, Gaussian, grouped
 from veil.leakage import closed_form, coupled, estimate, estimate_per_component, regime_adaptive
 from veil.leakage.quadrature import quadrature
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.leakage.mixtures import random_covariances, sampled_information
-from veil.components import grouped
-from veil.laws import Gaussian
+from veil.laws import Gaussian, grouped
 from veil.leakage import METHODS, coupled, ladder, mutual_information
 
 

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from tests.leakage.mixtures import sampled_information
-from veil.components import Components, grouped
-from veil.laws import Gaussian
+from veil.laws import Components, Gaussian, grouped
 from veil.leakage.closed_forms import coupled, paired
+from veil.leakage.entropy import round_tilt, standardised
 from veil.leakage.live import _alike_entropies, _any_entropies, live_bound
 from veil.leakage.mutual_information import mutual_information
-from veil.leakage.pairwise import standardised
 from veil.leakage.quadrature import quadrature
-from veil.leakage.tilt import round_tilt
 
 bound = jax.jit(live_bound)
 
@@ -108,7 +106,7 @@ def test_rows_in_several_blocks_are_rows_in_one(float64, monkeypatch):
     rng = np.random.default_rng(5)
     points, weights = jnp.asarray(rng.normal(size=(50, 2))), jnp.asarray(np.log(rng.dirichlet(np.ones(50))))
     whole = jax.jit(round_tilt)(points, weights)
-    monkeypatch.setattr("veil.leakage.tilt.PAIRS", 50 * 7)  # seven blocks of seven rows, and one row
+    monkeypatch.setattr("veil.leakage.entropy.PAIRS", 50 * 7)  # seven blocks of seven rows, and one row
     split = jax.jit(lambda *given: round_tilt(*given))(points, weights)
     np.testing.assert_allclose(split, whole, rtol=1e-12)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.leakage.mixtures import policy_like, random_covariances
-from veil.components import grouped
-from veil.laws import gaussian
+from veil.laws import gaussian, grouped
 from veil.leakage import closed_form, estimate, mutual_information
 from veil.leakage.quadrature import quadrature
 

@@ -10,8 +10,7 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from tests.sharing.streams import NOISE, SECRET, Plant, kalman_charges, noise_policy, run
-from veil.components import grouped
-from veil.laws import Gaussian
+from veil.laws import Gaussian, grouped
 from veil.policies import GaussianNoise, Truth
 from veil.sharing import Ledger, LedgerError, Sharer
 from veil.sharing import account as account_module

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from veil.rollout import Transcript
+from veil.step import Transcript
 from veil.systems.base import Prior
 from veil.types import Key, Scalar
 

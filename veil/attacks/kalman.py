@@ -11,7 +11,8 @@ from veil.beliefs.kalman import KalmanBelief
 from veil.beliefs.observed import ObservedBelief
 from veil.laws import Kernel, Law
 from veil.policies.base import Policy, Time, Wrapping
-from veil.rollout import Trail, Transcript, follow
+from veil.rollout import Trail, follow
+from veil.step import Transcript
 from veil.systems.base import System
 from veil.types import External, Features, Key, Secret, State
 

@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Float, Float32, Int
 
 from veil.attacks.base import Attack, Evidence
-from veil.rollout import Transcript
+from veil.step import Transcript
 from veil.systems.base import Prior
 from veil.types import Key, Scalar
 

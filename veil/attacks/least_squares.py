@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from veil import linalg
 from veil.attacks.base import Attack, Evidence
-from veil.rollout import Transcript
+from veil.step import Transcript
 from veil.systems.base import Prior, System
 from veil.types import External, Key, Scalar, Secret, Shared, State
 

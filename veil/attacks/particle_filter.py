@@ -19,7 +19,7 @@ from veil.attacks.guides import Aimed, Guide, Potential, Public, aim, draw, log_
 from veil.laws import Gaussian, recovered
 from veil.policies.base import Policy
 from veil.resampling import effective_sample_size, scaled_weights, systematic_at
-from veil.rollout import Transcript
+from veil.step import Transcript
 from veil.systems.base import System
 from veil.types import Key, Scalar, Secret, State
 

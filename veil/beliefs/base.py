@@ -11,8 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
-from veil.components import Components, grouped
-from veil.laws import Gaussian, Kernel, Law, Mixture
+from veil.laws import Components, Gaussian, Kernel, Law, Mixture, grouped
 from veil.systems.base import System
 from veil.types import LOG_ZERO, External, Key, Scalar, Shared
 

@@ -6,8 +6,7 @@ from jaxtyping import Array, Float
 
 from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
 from veil.beliefs.kalman import move
-from veil.components import Components
-from veil.laws import LOG_TWO_PI, Gaussian, Kernel, Point, SwitchedLaw
+from veil.laws import LOG_TWO_PI, Components, Gaussian, Kernel, Point, SwitchedLaw
 from veil.systems.base import System
 from veil.types import External, Key, Scalar, Shared, State
 

@@ -15,8 +15,7 @@ from jaxtyping import Array, Bool, Float
 from veil import linalg
 from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
 from veil.beliefs.proposals import Bootstrap, Guided, Particle, Proposal
-from veil.components import Components
-from veil.laws import Gaussian, Kernel
+from veil.laws import Components, Gaussian, Kernel
 from veil.resampling import effective_sample_size, systematic
 from veil.systems.base import System
 from veil.types import LOG_ZERO, External, Key, Shared

@@ -14,8 +14,7 @@ from jaxtyping import Array, Float, Int
 from veil import linalg
 from veil.beliefs.base import Belief, Health, floored, untouched
 from veil.beliefs.particles import ParticleBelief, Scheme
-from veil.components import Components
-from veil.laws import Gaussian, Kernel
+from veil.laws import Components, Gaussian, Kernel
 from veil.resampling import effective_sample_size
 from veil.systems.base import System
 from veil.types import LOG_ZERO, External, Key, Shared

@@ -15,8 +15,9 @@ from veil.checks.findings import ContractReport, Rule, Support, examined
 from veil.evaluation.forecasts import Forecast, lower_bound
 from veil.policies.base import Policy
 from veil.policies.plain import GaussianNoise
-from veil.rollout import Record, Transcript, rollout
+from veil.rollout import rollout
 from veil.stats import ERRORS, stratified_mean
+from veil.step import Record, Transcript
 from veil.systems.base import System
 from veil.systems.gain import Gain
 from veil.types import Key, as_float64

@@ -11,8 +11,7 @@ import jax.random as jr
 import numpy as np
 
 from veil.checks.findings import ContractReport, Rule, Support, examined
-from veil.components import Components
-from veil.laws import Gaussian
+from veil.laws import Components, Gaussian
 from veil.leakage.quadrature import quadrature
 from veil.systems.probes import evaluate
 from veil.types import Scalar

@@ -17,8 +17,8 @@ from veil.laws import Finite, Gaussian, Law, Mixture, SwitchedLaw
 from veil.learners.pathwise import surrogate
 from veil.policies.base import LearnedPolicy, Policy, PrivatePolicy
 from veil.problem import problem
-from veil.rollout import Record, replay, rollout
-from veil.step import begin, first_features
+from veil.rollout import replay, rollout
+from veil.step import Record, begin, first_features
 from veil.systems.base import System
 from veil.systems.probes import degenerate, evaluate, law_fault
 from veil.types import as_float64

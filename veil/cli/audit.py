@@ -18,7 +18,7 @@ from veil.settings import AuditSettings
 if TYPE_CHECKING:
     from veil.policies.base import Policy, PrivatePolicy
     from veil.results import audit as result
-    from veil.rollout import Record
+    from veil.step import Record
     from veil.systems.base import System
 
 

@@ -11,7 +11,7 @@ from veil.cli.mistakes import Mistake
 from veil.cli.policies import Choice, agree, run_folder, subject
 
 if TYPE_CHECKING:
-    from veil.rollout import Record
+    from veil.step import Record
 
 
 STEPS = 50  # where no run says otherwise

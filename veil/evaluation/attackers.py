@@ -21,8 +21,8 @@ from veil.laws import Law, Point
 from veil.policies.base import Policy, PrivatePolicy
 from veil.releases import exact_release, sees_state
 from veil.results.audit import AttackResult
-from veil.rollout import Record
 from veil.stats import stratified_mean, stratified_rate
+from veil.step import Record
 from veil.systems.base import System
 from veil.systems.idm_platoon import IdmPlatoon
 from veil.systems.platoon import ColouredPlatoon, Platoon

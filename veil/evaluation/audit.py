@@ -46,10 +46,10 @@ from veil.policies.base import Policy, PrivatePolicy
 from veil.policies.plain import Truth
 from veil.releases import exact_release, sees_state
 from veil.results.audit import AttackResult, Audit, Quantity, ScenarioResult, Verdict
-from veil.rollout import Record, Transcript
 from veil.scenarios import Scenario, nominal, other_scenarios
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
+from veil.step import Record, Transcript
 from veil.systems.base import System
 from veil.types import as_float64
 

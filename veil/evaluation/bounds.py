@@ -29,8 +29,9 @@ from veil.policies.geometry import output_noise
 from veil.policies.plain import GaussianNoise
 from veil.releases import exact_release, release_kind, sees_state
 from veil.resampling import scaled_weights
-from veil.rollout import Record, rollout
+from veil.rollout import rollout
 from veil.stats import Mean, stratified_mean
+from veil.step import Record
 from veil.systems.base import System
 from veil.types import Key, Scalar
 

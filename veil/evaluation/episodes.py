@@ -13,9 +13,9 @@ from jaxtyping import Array, Bool, Int
 
 from veil.evaluation.attackers import episode_numbers
 from veil.policies.base import Policy, PrivatePolicy
-from veil.rollout import Record, Transcript, replay
+from veil.rollout import replay
 from veil.scenarios import Scenario, nominal, play
-from veil.step import first_features
+from veil.step import Record, Transcript, first_features
 from veil.systems.base import System
 from veil.types import Key, as_float64
 

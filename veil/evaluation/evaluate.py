@@ -26,9 +26,9 @@ from veil.io import Store
 from veil.policies.base import Policy, PrivatePolicy
 from veil.releases import release_kind
 from veil.results.audit import AtStep, AttackResult, Curves, Verdict
-from veil.rollout import Record
 from veil.scenarios import Scenario, nominal
 from veil.settings import AuditSettings
+from veil.step import Record
 from veil.systems.base import System
 from veil.types import Key
 

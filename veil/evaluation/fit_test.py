@@ -21,7 +21,7 @@ from veil.beliefs.base import Belief
 from veil.beliefs.kalman import KalmanBelief
 from veil.beliefs.observed import ObservedBelief
 from veil.policies.base import Policy
-from veil.rollout import Transcript
+from veil.step import Transcript
 from veil.systems.base import System
 
 LEVEL = 1e-4  # of the whole test, all axes and lags together

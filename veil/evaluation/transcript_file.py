@@ -10,7 +10,7 @@ import numpy as np
 
 from veil.evaluation.episodes import has_features
 from veil.policies.base import Policy, PrivatePolicy
-from veil.rollout import Record, Transcript
+from veil.step import Record, Transcript
 from veil.systems.base import System
 
 NAMES = ("secret", "state", "external", "shared", "features", "public_seed")

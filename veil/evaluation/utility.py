@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from veil.results.audit import Quantity
-from veil.rollout import Record
 from veil.stats import Mean, stratified_mean
+from veil.step import Record
 from veil.systems.base import System
 from veil.systems.platoon import Platoon
 from veil.types import Scalar

@@ -19,14 +19,22 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from veil.components import Components
-from veil.laws import Gaussian, kl, match_moments
-from veil.leakage.entropy import chernoff_row, kl_entropy, kl_to, moment_entropy
+from veil.laws import Components, Gaussian, kl, match_moments
+from veil.leakage.entropy import (
+    blocks,
+    chernoff_row,
+    kl_entropy,
+    kl_to,
+    moment_entropy,
+    per_secret,
+    prepare,
+    standardised,
+    tilt_row,
+    within,
+)
 from veil.leakage.estimate import curve_order
-from veil.leakage.pairwise import blocks, per_secret, prepare, standardised, within
 from veil.leakage.paper import paper_bounds
 from veil.leakage.reference import reference_entropy
-from veil.leakage.tilt import tilt_row
 from veil.types import LOG_ZERO, Scalar
 
 ROUNDS = (0.0, *(1.5**power for power in range(23)))

@@ -15,8 +15,8 @@ from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array, Float, Int
 
 from veil import linalg
-from veil.components import Components
-from veil.leakage.pairwise import blocks
+from veil.laws import Components
+from veil.leakage.entropy import blocks
 from veil.types import Key, Scalar
 
 IntegerArray = TypeVar("IntegerArray")

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from veil.components import Components
-from veil.laws import Gaussian
+from veil.laws import Components, Gaussian
 from veil.types import LOG_ZERO
 
 

@@ -11,12 +11,9 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.components import Components
-from veil.laws import LOG_TWO_PI
+from veil.laws import LOG_TWO_PI, Components
 from veil.leakage.closed_forms import paired, separate_information
-from veil.leakage.entropy import moment_entropy
-from veil.leakage.pairwise import per_secret, standardised, within
-from veil.leakage.tilt import round_tilt, tilt_row
+from veil.leakage.entropy import moment_entropy, per_secret, round_tilt, standardised, tilt_row, within
 from veil.types import LOG_ZERO, Scalar
 
 LINES = {1: 129, 2: 33}  # of the grid per axis, by dimension; beyond, there is no integral

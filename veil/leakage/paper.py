@@ -8,10 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from veil.components import Components
-from veil.laws import bhattacharyya, kl
-from veil.leakage.entropy import chernoff_row, kl_entropy, moment_entropy
-from veil.leakage.pairwise import standardised, within
+from veil.laws import Components, bhattacharyya, kl
+from veil.leakage.entropy import chernoff_row, kl_entropy, moment_entropy, standardised, within
 from veil.types import Scalar
 
 

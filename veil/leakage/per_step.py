@@ -7,8 +7,7 @@ import equinox as eqx
 
 from veil.beliefs.base import Belief
 from veil.beliefs.particles import ParticleBelief
-from veil.components import Components
-from veil.laws import Finite, Kernel
+from veil.laws import Components, Finite, Kernel
 from veil.leakage.closed_forms import closed_form
 from veil.leakage.estimate import estimate, estimate_per_component
 from veil.leakage.finite import finite_information, finite_release

@@ -16,8 +16,9 @@ from veil.policies.plain import Truth
 from veil.policies.residual import residual_policy
 from veil.policies.scaling import Limits, Scaling, Unit
 from veil.policies.transport import Transport
-from veil.rollout import Record, rollout
+from veil.rollout import rollout
 from veil.settings import PolicyDesign
+from veil.step import Record
 from veil.systems.base import System
 from veil.types import Key
 

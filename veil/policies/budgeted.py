@@ -15,8 +15,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from veil import linalg
 from veil.beliefs.base import Belief, FilterSpec, Health
 from veil.beliefs.observed import ObservedBelief
-from veil.components import Components
-from veil.laws import Gaussian, Kernel, Law, Mixture
+from veil.laws import Components, Gaussian, Kernel, Law, Mixture
 from veil.leakage.per_step import Measure
 from veil.policies.base import Gate, Policy, Time
 from veil.policies.geometry import distortion_metric, output_noise

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from veil.beliefs.base import Belief, Health
-from veil.components import Components
-from veil.laws import Gaussian, Kernel, SwitchedLaw
+from veil.laws import Components, Gaussian, Kernel, SwitchedLaw
 from veil.policies.base import Policy, PrivatePolicy, Time
 from veil.systems.base import System
 from veil.types import External, Features, Key, Secret, Shared, State

@@ -7,8 +7,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from veil.laws import SwitchedLaw, recovered
 from veil.policies.base import Policy, PrivatePolicy
-from veil.rollout import Transcript
-from veil.step import Seed, WorldState, first_belief, seen, share
+from veil.step import Seed, Transcript, WorldState, first_belief, seen, share
 from veil.systems.base import System
 from veil.types import Key, Secret
 

@@ -16,9 +16,8 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from veil.beliefs.base import Belief
-from veil.components import Components
 from veil.io import fingerprint
-from veil.laws import Finite, SwitchedLaw
+from veil.laws import Components, Finite, SwitchedLaw
 from veil.leakage.mutual_information import mutual_information
 from veil.policies.base import Gate, Policy
 from veil.policies.budgeted import Budgeted, BudgetedBelief, Exhausted
