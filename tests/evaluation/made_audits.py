@@ -129,9 +129,7 @@ def every_kind():
 
 def unknown():
     """Few episodes, no curves, no attackers, numbers that are not finite."""
-    made = audit(
-        "not_enough_particles", ["no method bounds the leakage of this kernel from above"], episodes=8
-    )
+    made = audit("no_upper_bound", ["no method bounds the leakage of this kernel from above"], episodes=8)
     lost = Leakage(Mean(math.nan, math.inf), Mean(made.leakage.entropy, 0.0), made.leakage.entropy)
     realised, posteriors = made.realised.copy(), made.posteriors.copy()
     realised[:3], posteriors[:3] = (-math.inf, math.nan, -1e9), math.nan

@@ -115,5 +115,5 @@ def test_no_method_means_no_promise():
     """Sub-sampled true data: no density to weigh by, so everything may leak."""
     system = Gain()
     found = audit(system, Subsampled(Truth(system), 2), SMALL)
-    assert found.verdict.name == "not_enough_particles"
+    assert found.verdict.name == "no_upper_bound"
     assert found.leakage.high == pytest.approx(np.log(3)) and "no method" in found.verdict.reasons[0]

@@ -61,7 +61,7 @@ def test_a_sound_measurement_passes_and_shows_all_its_inputs():
         ({"leakage": Leakage(Mean(0.1, 0.005), Mean(float("nan"), float("inf")), H)}, "not_enough_particles"),
         ({"bad": 0.021}, "not_enough_particles"),
         ({"failed": 0.001}, "not_enough_particles"),
-        ({"applicable": False}, "not_enough_particles"),
+        ({"applicable": False}, "no_upper_bound"),
         ({"calibration": Mean(-0.06, 0.01)}, "filter_inconsistent"),
         ({"ranks": np.random.default_rng(0).beta(2, 2, size=(1024, 2))}, "filter_inconsistent"),
         ({"attacks": (attack(0.2),)}, "filter_inconsistent"),
@@ -77,6 +77,7 @@ def test_the_rules_are_asked_in_order():
     everything = {
         "mismatch": 1,
         "attacks": (attack(1.375, 1015),),
+        "applicable": False,
         "bad": 0.5,
         "calibration": Mean(-1.0, 0.01),
     }
@@ -84,7 +85,10 @@ def test_the_rules_are_asked_in_order():
     for rule in everything:
         names.append(verdict(**everything).name)
         everything = {**everything, rule: getattr(GOOD, rule)}
-    assert names == ["replay_mismatch", "certified_leak", "not_enough_particles", "filter_inconsistent"]
+    assert names == [
+        *("replay_mismatch", "certified_leak", "no_upper_bound", "not_enough_particles"),
+        "filter_inconsistent",
+    ]
 
 
 def test_an_attack_that_beats_the_bound_is_an_error_of_the_tool():

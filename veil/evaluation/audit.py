@@ -115,7 +115,10 @@ def _audit_scenario(context: Context, world: Scenario) -> ScenarioResult:
     )
 
 
-REFUSALS = ("replay_mismatch", "not_enough_particles", "filter_inconsistent", "model_does_not_fit")
+REFUSALS = (
+    *("replay_mismatch", "no_upper_bound", "not_enough_particles", "filter_inconsistent"),
+    "model_does_not_fit",
+)
 
 
 def audit(

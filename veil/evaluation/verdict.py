@@ -59,6 +59,7 @@ def reach_verdict(measured: VerdictInputs, chance: float) -> Verdict:
     rules = {
         "replay_mismatch": _replay(measured),
         "certified_leak": _leak(inputs, leakage),
+        "no_upper_bound": _method(measured),
         "not_enough_particles": _particles(measured, inputs),
         "filter_inconsistent": _consistency(inputs),
     }
@@ -120,10 +121,12 @@ def _leak(inputs: dict, leakage: Leakage) -> list[str]:
     return [f"an adversary gains at least {inputs['lower_best']:.3f} of {leakage.entropy:.3f} nats"]
 
 
+def _method(measured: VerdictInputs) -> list[str]:
+    return [] if measured.applicable else ["no method bounds the leakage of this kernel from above"]
+
+
 def _particles(measured: VerdictInputs, inputs: dict) -> list[str]:
     reasons = []
-    if not measured.applicable:
-        reasons.append("no method bounds the leakage of this kernel from above")
     if measured.failed > 0:
         reasons.append(f"{measured.failed:.1%} of the episodes gave numbers that are not finite")
     if measured.bad > TOO_BAD:

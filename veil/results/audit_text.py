@@ -33,6 +33,8 @@ _COUNTS = [
 ADVICE = {
     "certifiable": "",
     "certified_leak": "Protect more: add noise, or use the transport or the counterfactual policy.",
+    "no_upper_bound": "The audit has no filter for this kernel. Add a floor of noise (sd), so that releases "
+    "have a density; a learned attacker (--learned) needs no filter and may prove a leak.",
     "not_enough_particles": "Give the filter more particles, or limit the kernel so that a filter can follow "
     "it: a floor under its noise (sd), and no folding of distant states onto one release. A learned attacker "
     "(--learned) needs no filter and may prove a leak.",
@@ -43,11 +45,6 @@ ADVICE = {
     "model_does_not_fit": "Fit the system to the recorded data first, above all its noise, or audit with a "
     "system that fits; a leakage under a model that does not fit says nothing about these data.",
 }
-
-UNBOUNDED = (
-    "The audit has no filter for this kernel. Add a floor of noise (sd), so that releases have a density; a "
-    "learned attacker (--learned) needs no filter and may prove a leak."
-)
 
 BUG = (
     "This is an error of the tool, not of the policy: two of its numbers contradict each other. Please "
@@ -91,8 +88,6 @@ def advice(audit: Audit) -> str:
     """What to do next; nothing where all is well."""
     if tool_error(audit):
         return BUG
-    if audit.verdict.name == "not_enough_particles" and audit.verdict.inputs.get("applicable") is False:
-        return UNBOUNDED
     return ADVICE.get(audit.verdict.name, "")
 
 
