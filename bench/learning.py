@@ -48,9 +48,9 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
             "distortion in the end",
         ],
         rows,
-        "From nothing: units, compiling and looks included; leakage on fresh episodes. Of ours it is the "
-        "upper side of an auditor's particles, of the peer the sum over steps that its environment tells "
-        f"(limit {_limit(fast):g} s; its best look counts).",
+        "From nothing: units, compiling and evaluations included; leakage on fresh episodes. Of ours it is "
+        "the upper side of an auditor's particles, of the peer the sum over steps that its environment tells "
+        f"(limit {_limit(fast):g} s; its best evaluation counts).",
     )
     sizes = [(0, 32), (0, 8)] if fast else [(0, 16), (0, 32), (0, 64), (32, 32), (81, 32)]
     speed = [_speed(particles, episodes, steps) for particles, episodes in sizes]
@@ -71,7 +71,7 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
 
 
 def _reach(preset: Preset, steps: int, *, fast: bool) -> dict[str, float]:
-    """Train as the command line does by default, and note the first look that is good enough."""
+    """Train as the command line does by default, and note the first evaluation that is good enough."""
     began, hits = time.perf_counter(), []
 
     def told(line: dict[str, float]) -> None:
@@ -79,14 +79,18 @@ def _reach(preset: Preset, steps: int, *, fast: bool) -> dict[str, float]:
         if good and not hits:
             hits.append(time.perf_counter() - began)
 
-    options = replace(preset.training, updates=4, look=2, looked=32) if fast else preset.training
+    options = (
+        replace(preset.training, updates=4, evaluate_every=2, evaluation_episodes=32)
+        if fast
+        else preset.training
+    )
     policy = initial_policy(preset.design, Platoon(), steps, key=KEY)
     trained = train((problem(Platoon(), steps),), make_learner(options), policy, options, report=told)
     return {
         "seconds": hits[0] if hits else float("nan"),
         "whole": time.perf_counter() - began,
-        "leakage": trained.look.leakage.upper.value,
-        "distortion": trained.look.distortion.value,
+        "leakage": trained.score.leakage.upper.value,
+        "distortion": trained.score.distortion.value,
         "updates": float(trained.updates),
     }
 

@@ -29,7 +29,7 @@ from veil.step import Record
 from veil.systems import Platoon
 from veil.types import as_float32, as_float64
 
-FIRST = 7_000_000  # number of the first episode; no training and no look uses these
+FIRST = 7_000_000  # number of the first episode; no training and no evaluation in one uses these
 BLOCK = 512
 
 

@@ -21,7 +21,7 @@ from veil.problem import Objective, Problem, problem
 from veil.settings import PolicyDesign, TrainSettings
 from veil.systems import Gain
 
-FRESH = 9_000_000  # numbers of the episodes that are reported; no training and no look uses them
+FRESH = 9_000_000  # numbers of the episodes that are reported; no training and no evaluation in one uses them
 REPLY = -0.5
 STEPS = 20
 
@@ -44,7 +44,12 @@ class Study:
         system = Gain(reply=REPLY)
         task = problem(system, STEPS, Objective(privacy_weight=10.0, distortion_price=0.05))
         fresh = initial_policy(PolicyDesign(), system, STEPS, key=jr.key(self.seed))
-        options = TrainSettings(updates=self.updates, look=min(50, self.updates), looked=256, seed=self.seed)
+        options = TrainSettings(
+            updates=self.updates,
+            evaluate_every=min(50, self.updates),
+            evaluation_episodes=256,
+            seed=self.seed,
+        )
         learner = Pathwise(48, options.updates, options.learning_rate)
         learned = train((task,), learner, fresh, options).policy
         spread = fresh.scaling.output.spread  # pyright: ignore[reportAttributeAccessIssue]

@@ -21,7 +21,7 @@ from veil.problem import Objective
 from veil.settings import PolicyDesign, TrainSettings
 from veil.systems import Platoon
 
-FRESH = 9_000_000  # numbers of the episodes that are reported; no training and no look uses them
+FRESH = 9_000_000  # numbers of the episodes that are reported; no training and no evaluation in one uses them
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,9 @@ class Study:
     def trained(self, system: Platoon, fresh: ResidualPolicy, weight: float) -> Policy:
         """On all plants together."""
         family = robust(system, self.steps, Objective(privacy_weight=weight))
-        options = TrainSettings(updates=self.updates, look=self.updates, looked=64, seed=self.seed)
+        options = TrainSettings(
+            updates=self.updates, evaluate_every=self.updates, evaluation_episodes=64, seed=self.seed
+        )
         learner = Pathwise(16, options.updates, options.learning_rate, emphasis=EMPHASIS)
         return train(family, learner, fresh, options).policy
 

@@ -20,7 +20,21 @@ from veil.learners.run import SCHEMA
 from veil.learners.training import CHECKPOINT
 
 SECRET = ["--secret-file", "secret.json"]
-TINY = ["gain", "--steps", 2, "--updates", 1, "--look", 1, "--looked", 6, "--episodes", 3, "--width", 2]
+TINY = [
+    "gain",
+    "--steps",
+    2,
+    "--updates",
+    1,
+    "--evaluate-every",
+    1,
+    "--evaluation-episodes",
+    6,
+    "--episodes",
+    3,
+    "--width",
+    2,
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

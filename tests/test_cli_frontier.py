@@ -15,8 +15,7 @@ from veil import settings as options
 from veil.cli import frontier as command
 from veil.cli import main
 from veil.evaluation import evaluate as two_sides
-from veil.learners import Learner, Progress
-from veil.learners import selection as looks
+from veil.learners import Learner, Progress, selection
 
 SMALL = ("gain", "--steps", "4", "--episodes", "6", "--updates", "2", "--weights", "2", "40")
 KINDS = ("--kinds", "noise", "displacement", "transport")
@@ -51,7 +50,7 @@ def patched():
     """Fewer strengths, exact filters, and a learner that learns nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(two_sides, "bounder_candidates", exact_ladder)
-        patch.setattr(looks, "bounder_candidates", exact_ladder)
+        patch.setattr(selection, "bounder_candidates", exact_ladder)
         patch.setattr(families, "Pathwise", Nudge)
         patch.setattr(options, "STRENGTHS", {"noise": (1.0, 8.0), "displacement": (0.5, 1.0)})
         patch.setattr(main, "prepare", lambda: None)

@@ -59,10 +59,8 @@ def test_an_unfinished_run_is_refused_with_the_command_that_goes_on(folders, tmp
     del content["result"], content["policy"]
     (folder / runs.RUN).write_text(json.dumps(content))
     code, _, err = veil("report", folders / "true", folder)
-    assert (
-        code == 2
-        and f"Go on with veil train platoon --updates 40 --look 20 --looked 64 --out {folder}" in err
-    )
+    again = f"veil train platoon --updates 40 --evaluate-every 20 --evaluation-episodes 64 --out {folder}"
+    assert code == 2 and f"Go on with {again}" in err
 
 
 @pytest.mark.parametrize(

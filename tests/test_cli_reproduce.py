@@ -20,7 +20,7 @@ from veil.evaluation import evaluate as two_sides
 from veil.evaluation.bounds import bounder_candidates
 from veil.io import load_arrays
 from veil.learners import run as runs
-from veil.learners.selection import Evaluation
+from veil.learners.selection import SelectionScore
 from veil.learners.training import METRICS, Trained
 from veil.policies import GaussianNoise, LearnedPolicy, Truth
 from veil.policies.plain import NoiseKernel
@@ -29,7 +29,7 @@ from veil.systems import System
 from veil.types import as_float32
 
 SMALL = Extent(2, 2, 8, 2, 2, particles=16, share=0.01)
-LOOK = Evaluation(
+SCORE = SelectionScore(
     Leakage(Mean(0.0, 0.1), Mean(0.1, 0.1), 1.386), Mean(2.0, 0.1), Mean(0.3, 0.1), 4.0, 0.05, 9.0
 )
 
@@ -72,12 +72,12 @@ def at_rest(calls):
     def fit(settings, system, folder, report):
         calls.append(settings)
         lines = [
-            {"update": 0.0, "seconds": 1.0} | LOOK.metrics(),
-            {"update": 3.0, "seconds": 2.0} | LOOK.metrics(),
+            {"update": 0.0, "seconds": 1.0} | SCORE.metrics(),
+            {"update": 3.0, "seconds": 2.0} | SCORE.metrics(),
         ]
         (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
         report(lines[-1])
-        return Trained(untrained(as_float32(system)), LOOK, 3, 0, "all updates made")
+        return Trained(untrained(as_float32(system)), SCORE, 3, 0, "all updates made")
 
     return fit
 

@@ -28,7 +28,19 @@ from veil.problem import Objective
 from veil.settings import PRESETS, ObjectiveWeights, PolicyDesign, TrainSettings
 from veil.systems import Gain
 
-TINY = ["gain", "--steps", "3", "--updates", "4", "--look", "2", "--looked", "6", "--episodes", "3"]
+TINY = [
+    "gain",
+    "--steps",
+    "3",
+    "--updates",
+    "4",
+    "--evaluate-every",
+    "2",
+    "--evaluation-episodes",
+    "6",
+    "--episodes",
+    "3",
+]
 TINY += ["--width", "4"]
 
 
@@ -99,9 +111,11 @@ def test_the_folder_says_how_it_was_trained_and_what_came_out(told):
     assert content["design"] == asdict(PolicyDesign(width=4)) and content["objective"] == asdict(
         ObjectiveWeights()
     )
-    assert content["training"] == asdict(TrainSettings(updates=4, episodes=3, look=2, looked=6))
+    assert content["training"] == asdict(
+        TrainSettings(updates=4, episodes=3, evaluate_every=2, evaluation_episodes=6)
+    )
     last = [line for line in runs.history(told[0]) if line["update"] == content["result"]["best"]]
-    for line in last:  # the kept policy is looked at once more in the end: the very same numbers
+    for line in last:  # the kept policy is evaluated once more in the end: the very same numbers
         assert content["result"]["upper"] == line["upper"] and content["result"]["cost"] == line["fresh_cost"]
     assert content["result"]["updates"] == 4
 
@@ -161,10 +175,10 @@ def test_a_loaded_policy_is_the_trained_one(told):
         policy = runs.load_policy(told[0], Gain())
     assert isinstance(policy, policies.ResidualPolicy) and policy.network.layers[0].weight.dtype == "float64"
     with jax.enable_x64(False):
-        look = evaluate_family((Problem(nominal(as_float32(Gain())), 3, Objective()),), policy, 6, 0)
+        score = evaluate_family((Problem(nominal(as_float32(Gain())), 3, Objective()),), policy, 6, 0)
     result = runs.read(told[0]).result
     assert result is not None
-    assert (look.leakage.upper.value, look.cost.value) == pytest.approx(
+    assert (score.leakage.upper.value, score.cost.value) == pytest.approx(
         (result.upper, result.cost), abs=1e-12
     )
 
@@ -182,7 +196,7 @@ def test_an_interrupted_training_goes_on_with_the_same_bits(told, tmp_path, monk
         code, _, err = veil("train", *TINY, "--out", folder)
     assert code == 130 and "Stopped after update 3. The same command goes on from update 2" in err
     code, _, err = veil("audit", "gain", "--policy", folder)
-    words = "--steps 3 --updates 4 --episodes 3 --look 2 --looked 6 --width 4"
+    words = "--steps 3 --updates 4 --episodes 3 --evaluate-every 2 --evaluation-episodes 6 --width 4"
     assert code == 2 and "not finished" in err and f"veil train gain {words} --out {folder}" in err
     code, _, err = veil("train", *TINY, "--out", folder)
     assert code == 0 and "going on after update 2" in err
@@ -257,7 +271,7 @@ def test_a_run_with_other_settings_is_not_overwritten_unless_asked(run, engine):
     assert "checkpoint.safetensors" not in files and runs.read(run) == runs.Run(settings)
 
 
-def test_stopping_before_the_first_look_says_that_it_begins_again(tmp_path, engine):
+def test_stopping_before_the_first_evaluation_says_that_it_begins_again(tmp_path, engine):
     code, _, err = veil("train", *TINY, "--out", tmp_path / "new")
     assert code == 130 and "Stopped after update 0. The same command begins again" in err
 
@@ -382,12 +396,12 @@ def test_transport_goes_as_far_as_it_is_told():
 def test_on_a_terminal_one_bar_tells_the_trade_off(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "150")
-    look = {"update": 0.0, "lower": 0.01, "upper": 0.02, "fresh_cost": 3.0, "fresh_distortion": 1.5}
+    line = {"update": 0.0, "lower": 0.01, "upper": 0.02, "fresh_cost": 3.0, "fresh_distortion": 1.5}
     step = {"update": 1.0, "leakage": 0.015, "cost": 3.5, "distortion": 1.25, "price": 0.25}
     with train_report.progress(4, tmp_path) as report:
-        report(look)
+        report(line)
         report(step)
     shown = capsys.readouterr().err
     assert "1/4" in shown
     assert "leakage 0.0150 nats, distortion 1.25, cost 3.5, price 0.25" in shown
-    assert "look at 0: leakage 0.0100 to 0.0200 nats" in shown
+    assert "evaluation at 0: leakage 0.0100 to 0.0200 nats" in shown

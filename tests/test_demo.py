@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.command_lines import quick, veil
-from tests.report.made_folders import LOOK, Noisy, certified, leaking
+from tests.report.made_folders import SCORE, Noisy, certified, leaking
 from veil.cli import report
 from veil.cli.live_view import row, table, view
 from veil.cli.vehicle import Vehicle
@@ -34,10 +34,10 @@ def untrained(system):
 def fit(settings, system, folder, report, loggers):
     """A training that changes nothing."""
     with jax.enable_x64(False):
-        lines = [{"update": 0.0, "seconds": 1.0} | LOOK.metrics()]
+        lines = [{"update": 0.0, "seconds": 1.0} | SCORE.metrics()]
         (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in lines))
         report(lines[0])
-        return Trained(untrained(as_float32(system)), LOOK, 2, 0, "all updates made")
+        return Trained(untrained(as_float32(system)), SCORE, 2, 0, "all updates made")
 
 
 def loaded(folder, system):

@@ -261,7 +261,9 @@ def test_a_short_training_is_the_usual_one_with_fewer_updates():
     usual = PRESETS["pathwise"]
     whole, short = columns.settings(usual, 50, 1.0, 3), columns.settings(usual, 50, 0.04, 3)
     assert whole.training == replace(usual.training, seed=3) and whole.design == usual.design
-    assert short.training.updates == short.training.look == 10 and short.training.learner == "pathwise"
+    assert (
+        short.training.updates == short.training.evaluate_every == 10 and short.training.learner == "pathwise"
+    )
     assert replace(short, training=whole.training) == whole
 
 
@@ -376,7 +378,7 @@ def test_tables_show_printed_rows_and_never_a_bound_that_is_not_believed():
 
 def test_looks_know_the_time_that_had_passed():
     lines = [{"seconds": 2.0, "upper": 1.0}, {"seconds": 3.0}, {"seconds": 4.0, "upper": 0.5}]
-    assert [one["elapsed"] for one in figures.looked(lines)] == [2.0, 9.0]
+    assert [one["elapsed"] for one in figures.evaluations(lines)] == [2.0, 9.0]
 
 
 def test_a_second_process_fills_the_folder_and_the_first_does_nothing_again(tmp_path, monkeypatch):

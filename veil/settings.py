@@ -132,12 +132,12 @@ class TrainSettings:
     """Episodes per update, shared evenly by the secrets"""
     learning_rate: float = 4e-3
     """Step size of Adam at the start (no unit)"""
-    look: int = 50
-    """Updates between two looks at fresh episodes"""
-    looked: int = 128
-    """Fresh episodes per look, the same ones every time"""
+    evaluate_every: int = 50
+    """Updates between two evaluations on fresh episodes"""
+    evaluation_episodes: int = 128
+    """Fresh episodes per evaluation, the same ones every time"""
     patience: int = 3
-    """Looks without progress before the end; 0 for all updates"""
+    """Evaluations without progress before the end; 0 for all updates"""
     robust: bool = False
     """Train for other plants as well (several times as long)"""
     seed: int = 0
@@ -148,8 +148,9 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
-        if min(self.updates, self.episodes, self.look, self.looked) < 1 or self.patience < 0:
-            raise ValueError("updates, episodes, look and looked are counts of at least 1.")
+        counts = self.updates, self.episodes, self.evaluate_every, self.evaluation_episodes
+        if min(counts) < 1 or self.patience < 0:
+            raise ValueError("updates, episodes, evaluate_every and evaluation_episodes are at least 1.")
         if not self.learning_rate > 0.0:
             raise ValueError("The learning rate must be positive, e.g. 0.004.")
         if self.robust and self.learner != "pathwise":

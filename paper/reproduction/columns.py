@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from veil.systems.base import System
 
 
-SHORT_LOOK = 32  # episodes per look of a training that is cut short
+SHORT = 32  # episodes per evaluation of a training that is cut short
 
 TRUE, NOISE = "true", "noise"
 
@@ -90,11 +90,11 @@ def selected(only: Iterable[str]) -> tuple[Column, ...]:
 
 
 def settings(preset: Preset, steps: int, share: float, seed: int) -> "Settings":
-    """All that a training depends on; a share below one cuts it short and looks at its end only."""
+    """All that a training depends on; a share below one cuts it short and evaluates it at its end only."""
     from veil.learners.run import Settings
 
     training = replace(preset.training, seed=seed)
     if share < 1.0:
         updates = max(1, math.ceil(share * training.updates))
-        training = replace(training, updates=updates, look=updates, looked=SHORT_LOOK)
+        training = replace(training, updates=updates, evaluate_every=updates, evaluation_episodes=SHORT)
     return Settings("platoon", steps, preset.design, ObjectiveWeights(), training, preset.leakage)

@@ -99,23 +99,23 @@ def figure_2(title: str, read: Arrays, secrets: np.ndarray, path: Path) -> Path:
 
 
 def learning(courses: dict[str, Lines], path: Path) -> Path:
-    """Leakage and distortion at the looks of every training against the seconds it had taken by then."""
+    """Leakage and distortion at the evaluations of every training against the seconds taken by then."""
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     for (title, lines), colour in zip(courses.items(), COLOURS, strict=False):
-        looks = looked(lines)
-        times = [one["elapsed"] for one in looks]
-        upper = [max(one["upper"], SMALLEST) for one in looks]
-        told = [max(one["told"], SMALLEST) for one in looks]
+        seen = evaluations(lines)
+        times = [one["elapsed"] for one in seen]
+        upper = [max(one["upper"], SMALLEST) for one in seen]
+        counted = [max(one["leakage_counted"], SMALLEST) for one in seen]
         left.plot(times, upper, "v-", color=colour, linewidth=1.8, markersize=6, label=title)
-        left.plot(times, told, "o:", color=colour, linewidth=1.0, markersize=4, fillstyle="none")
-        distortion = [one["fresh_distortion"] for one in looks]
+        left.plot(times, counted, "o:", color=colour, linewidth=1.0, markersize=4, fillstyle="none")
+        distortion = [one["fresh_distortion"] for one in seen]
         right.plot(times, distortion, "v-", color=colour, linewidth=1.8, markersize=6)
     left.set_ylabel("leakage of a run (nats)")
     right.set_ylabel("mean distortion per step")
     for panel in (left, right):
         _logarithmic(panel)
-        panel.set_xlabel("seconds of training, compiling and looks included")
+        panel.set_xlabel("seconds of training, compiling and evaluations included")
         panel.set_xlim(left=0.0)
         panel.grid(alpha=0.25)
     handles, labels = left.get_legend_handles_labels()
@@ -140,8 +140,8 @@ def _logarithmic(panel: Axes) -> None:
     panel.yaxis.set_minor_formatter(NullFormatter())
 
 
-def looked(lines: Lines) -> Lines:
-    """The looks of a training, each with the seconds that had passed by then."""
+def evaluations(lines: Lines) -> Lines:
+    """The evaluations of a training, each with the seconds that had passed by then."""
     elapsed = np.cumsum([line["seconds"] for line in lines])
     return [line | {"elapsed": float(at)} for line, at in zip(lines, elapsed, strict=True) if "upper" in line]
 

@@ -111,6 +111,6 @@ def _trainings(work: Work) -> str:
         )
     heads = (
         *("", "learner", "updates", "best after", "ended by", "seconds"),
-        *("leakage at its own looks", "distortion at its own looks"),
+        *("leakage at its own evaluations", "distortion at its own evaluations"),
     )
     return tables.markdown(heads, rows)

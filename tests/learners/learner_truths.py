@@ -10,7 +10,7 @@ from scipy import optimize, special
 
 from veil.beliefs import KalmanSpec
 from veil.laws import Gaussian, Kernel, diagonal_gaussian
-from veil.learners import Evaluation, Pathwise
+from veil.learners import Pathwise, SelectionScore
 from veil.policies import LearnedPolicy
 from veil.problem import Objective, problem
 from veil.stats import Leakage, Mean
@@ -204,9 +204,9 @@ def kernel_of(policy):
 
 
 def seen(total, distortion=0.0, limit=1.0):
-    """A look that found these."""
+    """An evaluation that found these."""
     none = Mean(0.0, 0.0)
-    return Evaluation(Leakage(none, none, 1.0), none, Mean(distortion, 0.0), limit, 0.0, total)
+    return SelectionScore(Leakage(none, none, 1.0), none, Mean(distortion, 0.0), limit, 0.0, total)
 
 
 def by_rounds(values, masses):

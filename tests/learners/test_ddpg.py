@@ -208,7 +208,7 @@ def test_the_repaired_learner_finds_the_best_affine_release(monkeypatch):
         loop, "evaluate_family", lambda family, policy, *_: seen(truth.value(*kernel_of(policy)))
     )
     learner = Ddpg(64, 30, 5e-3, gradients=40, batch=64, width=16, capacity=128)
-    options = TrainSettings(updates=30, look=5, patience=0)
+    options = TrainSettings(updates=30, evaluate_every=5, patience=0)
     trained = train((made,), learner, policy, options)
     value, optimum = truth.value(*kernel_of(trained.policy)), truth.best()[0]
     print(f"learned {value:.5f}, optimum {optimum:.5f}, before {truth.value(*kernel_of(policy)):.5f}")

@@ -15,7 +15,7 @@ from veil.learners.loggers import JsonLines, Logger, TensorBoard
 from veil.learners.training import METRICS
 from veil.settings import TrainSettings
 
-OPTIONS = TrainSettings(updates=5, look=2, patience=0)
+OPTIONS = TrainSettings(updates=5, evaluate_every=2, patience=0)
 
 
 class Fake:

@@ -38,7 +38,7 @@ class Walk(Learner):
 
 
 def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, patience=0, report=None):
-    """Train with scripted looks: a function of the policy, or one result after the other."""
+    """Train with scripted evaluations: a function of the policy, or one result after the other."""
     rest = iter([] if callable(looks) else looks)
 
     def examined(family, policy, episodes, seed):
@@ -46,7 +46,7 @@ def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, pa
 
     monkeypatch.setattr(loop, "evaluate_family", examined)
     made = halves()
-    options = TrainSettings(updates=updates, look=3, patience=patience, seed=seed)
+    options = TrainSettings(updates=updates, evaluate_every=3, patience=patience, seed=seed)
     report = report or (lambda line: None)
     return train((made,), learner or Walk(), dial(made.world.plant), options, report=report, folder=folder)
 
@@ -75,7 +75,7 @@ def stop_after(update):
 
 @pytest.mark.parametrize("learner", [Walk(), LEARNER], ids=["walk", "pathwise"])
 def test_an_interrupted_training_goes_on_with_the_same_bits(monkeypatch, tmp_path, learner):
-    """Stopped right after a look and between two looks; policy, optimiser, price, metrics: all the same."""
+    """Stopped right after an evaluation and between two; policy, optimiser, price, metrics: all the same."""
     whole = run(monkeypatch, by_offset, learner, updates=8, folder=tmp_path / "whole")
     for update in (3.0, 5.0):
         folder = tmp_path / str(update)
@@ -85,10 +85,10 @@ def test_an_interrupted_training_goes_on_with_the_same_bits(monkeypatch, tmp_pat
         again = run(monkeypatch, by_offset, learner, updates=8, folder=folder, report=asked.append)
         assert [line["update"] for line in asked] == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]  # nothing is done twice
         assert np.array_equal(knobs(again.policy), knobs(whole.policy))
-        assert (again.updates, again.best, again.look, again.reason) == (
+        assert (again.updates, again.best, again.score, again.reason) == (
             8,
             whole.best,
-            whole.look,
+            whole.score,
             whole.reason,
         )
         assert lines(folder) == lines(tmp_path / "whole")
@@ -99,13 +99,13 @@ def test_an_interrupted_training_goes_on_with_the_same_bits(monkeypatch, tmp_pat
 
 
 def test_the_best_policy_is_remembered_over_an_interruption(monkeypatch, tmp_path):
-    """The look after three updates was the best of all, though later ones are better than the start."""
+    """The evaluation after three updates was the best of all, though later ones are better than the start."""
     before = [seen(5.0), seen(1.0), seen(2.0)]
     with pytest.raises(KeyboardInterrupt):
         run(monkeypatch, before, folder=tmp_path, report=stop_after(7.0))
-    after = [seen(3.0), seen(4.0)]  # after 9 and 12: what was seen before is not looked at again
+    after = [seen(3.0), seen(4.0)]  # after 9 and 12: what was seen before is not evaluated again
     again = run(monkeypatch, after, folder=tmp_path)
-    assert again.best == 3 and again.look == before[1]
+    assert again.best == 3 and again.score == before[1]
 
 
 def test_every_update_has_randomness_of_its_own(monkeypatch):
@@ -164,7 +164,7 @@ def test_the_best_policy_by_fresh_episodes_is_kept(monkeypatch):
         ([seen(5.0), seen(5.0), seen(5.0), seen(5.0), seen(5.0)], 0),
     ]
     for script, best in cases:
-        passed, rest = [], iter(script)  # no look more than these
+        passed, rest = [], iter(script)  # no evaluation more than these
 
         def look(policy, passed=passed, rest=rest):
             passed.append(policy)
@@ -172,22 +172,22 @@ def test_the_best_policy_by_fresh_episodes_is_kept(monkeypatch):
 
         trained = run(monkeypatch, look)
         assert trained.best == best and trained.updates == 12 and trained.reason == "all updates made"
-        chosen = passed[best // 3]  # looks come after 0, 3, 6, 9 and 12 updates
+        chosen = passed[best // 3]  # evaluations come after 0, 3, 6, 9 and 12 updates
         assert np.array_equal(knobs(trained.policy), knobs(chosen))
-        assert trained.look is script[best // 3]
+        assert trained.score is script[best // 3]
 
 
 def test_a_start_that_training_makes_worse_is_handed_back(monkeypatch):
     start = dial(halves().world.plant)
     trained = run(monkeypatch, lambda policy: seen(float(np.sum((knobs(policy) - knobs(start)) ** 2))))
     assert trained.best == 0 and np.array_equal(knobs(trained.policy), knobs(start))
-    assert isinstance(trained.policy, Dial) and trained.look.total == 0.0
+    assert isinstance(trained.policy, Dial) and trained.score.total == 0.0
 
 
 def test_training_ends_when_nothing_gets_better(monkeypatch, tmp_path):
     script = [seen(5.0), seen(6.0), seen(4.0), seen(4.1), seen(4.0), seen(3.0), seen(2.0)]
     trained = run(monkeypatch, script, updates=60, patience=2, folder=tmp_path)
-    assert (trained.updates, trained.best) == (12, 6) and trained.reason == "no better in 2 looks"
+    assert (trained.updates, trained.best) == (12, 6) and trained.reason == "no better in 2 evaluations"
     again = run(monkeypatch, lambda policy: seen(0.0), updates=60, patience=2, folder=tmp_path)
     assert (again.updates, again.best) == (12, 6)  # also when asked again
 
@@ -231,8 +231,8 @@ def played_by_hand(gains, sd, steps, episodes):
 
 
 @pytest.mark.study
-def test_a_look_brackets_the_leakage_of_a_kalman_filter():
-    """Noise on true data in the gain loop: everything that a look says, against a simulation in numpy."""
+def test_an_evaluation_brackets_the_leakage_of_a_kalman_filter():
+    """Noise on true data in the gain loop: all that an evaluation says, against a simulation in numpy."""
     gains, masses = np.asarray([0.3, 0.9]), np.asarray([0.7, 0.3])
     system = Gain(prior=finite_prior(gains, masses))
     made = problem(system, 5, Objective(privacy_weight=3.0, distortion_price=0.5, distortion_limit=2.0))
@@ -240,13 +240,13 @@ def test_a_look_brackets_the_leakage_of_a_kalman_filter():
     joint = np.log(masses)[:, None, None] + logs
     own = np.stack([logs[k, k] for k in range(2)]) - np.logaddexp(*joint)
     truth, cost, distortion = (masses @ part.mean(axis=1) for part in (own, cost, distortion))
-    look = evaluate_family((made,), GaussianNoise(system, (0.25,)), 400, 3)
-    assert look.leakage.lower.low() < truth < look.leakage.upper.high()
-    assert 0.0 <= look.leakage.width < 0.05 and look.leakage.upper.error < 0.25 * truth
-    assert abs(look.distortion.value - 0.25 * np.sqrt(2 / np.pi)) < 4 * look.distortion.error
+    score = evaluate_family((made,), GaussianNoise(system, (0.25,)), 400, 3)
+    assert score.leakage.lower.low() < truth < score.leakage.upper.high()
+    assert 0.0 <= score.leakage.width < 0.05 and score.leakage.upper.error < 0.25 * truth
+    assert abs(score.distortion.value - 0.25 * np.sqrt(2 / np.pi)) < 4 * score.distortion.error
     assert abs(distortion - 0.25 * np.sqrt(2 / np.pi)) < 1e-3
-    assert abs(look.cost.value - cost) < 4 * look.cost.error and look.cost.error < 0.1 * cost
-    assert abs(look.told - truth) < 4 * look.leakage.upper.error  # it scatters less than the sides
-    parts = 3.0 * look.told + look.cost.value + 0.5 * 5 * look.distortion.value
-    assert look.total == pytest.approx(parts) and look.limit == 2.0 and look.merit == (0.0, look.total)
-    assert look.leakage.entropy == pytest.approx(-masses @ np.log(masses))
+    assert abs(score.cost.value - cost) < 4 * score.cost.error and score.cost.error < 0.1 * cost
+    assert abs(score.leakage_counted - truth) < 4 * score.leakage.upper.error  # scatters less
+    parts = 3.0 * score.leakage_counted + score.cost.value + 0.5 * 5 * score.distortion.value
+    assert score.total == pytest.approx(parts) and score.limit == 2.0 and score.merit == (0.0, score.total)
+    assert score.leakage.entropy == pytest.approx(-masses @ np.log(masses))

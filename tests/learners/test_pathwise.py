@@ -155,7 +155,7 @@ def test_a_tight_limit_is_kept_on_fresh_episodes(monkeypatch):
         (made,),
         LEARNER,
         dial(made.world.plant),
-        TrainSettings(updates=150, episodes=32, look=10, looked=256, patience=0),
+        TrainSettings(updates=150, episodes=32, evaluate_every=10, evaluation_episodes=256, patience=0),
         report=lines.append,
     )
     parts = [

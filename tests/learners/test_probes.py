@@ -47,7 +47,7 @@ def learned(monkeypatch, secrets, rho, first=lambda policy: policy):
         (made,),
         Pathwise(episodes=64, updates=UPDATES, learning_rate=1e-2),
         policy,
-        TrainSettings(updates=UPDATES, look=20, patience=0),
+        TrainSettings(updates=UPDATES, evaluate_every=20, patience=0),
     )
     return trained.policy, truth, made
 
@@ -132,7 +132,7 @@ def test_a_plain_network_comes_near_the_best_affine_release(monkeypatch, rho):
         (made,),
         Pathwise(episodes=64, updates=600, learning_rate=1e-2),
         policy,
-        TrainSettings(updates=600, look=20, patience=0),
+        TrainSettings(updates=600, evaluate_every=20, patience=0),
     )
     optimum = truth_of(policy, ALIKE, rho).best()[0]
     print(f"rho {rho}: from {value(policy):.4f} to {value(trained.policy):.4f}, affine optimum {optimum:.4f}")

@@ -10,7 +10,7 @@ from tests.evaluation.made_audits import LEAK, audit, with_worlds
 from veil.beliefs import KalmanBelief
 from veil.learners import run as runs
 from veil.learners.run import Settings
-from veil.learners.selection import Evaluation
+from veil.learners.selection import SelectionScore
 from veil.learners.training import METRICS, Trained
 from veil.policies import LearnedPolicy
 from veil.policies.plain import NoiseKernel
@@ -27,10 +27,10 @@ SETTINGS = Settings(
     50,
     PolicyDesign(),
     ObjectiveWeights(),
-    TrainSettings(updates=40, look=20, looked=64),
+    TrainSettings(updates=40, evaluate_every=20, evaluation_episodes=64),
     "estimate",
 )
-LOOK = Evaluation(
+SCORE = SelectionScore(
     Leakage(Mean(0.001, 0.002), Mean(0.006, 0.002), math.log(4)),
     Mean(66.0, 1.0),
     Mean(0.12, 0.01),
@@ -81,7 +81,7 @@ def run_folder(folder, *, audited=True, shared=True):
     runs.begin(folder, SETTINGS)
     (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in metrics()))
     runs.finish(
-        folder, SETTINGS, Trained(Noisy(Platoon(), jnp.array([0.1, 0.2])), LOOK, 40, 20, "all updates made")
+        folder, SETTINGS, Trained(Noisy(Platoon(), jnp.array([0.1, 0.2])), SCORE, 40, 20, "all updates made")
     )
     if audited:
         audit_folder(folder / "audit", certified())
@@ -92,7 +92,7 @@ def run_folder(folder, *, audited=True, shared=True):
 
 def metrics():
     """One line per update, looks at 0, 20 and 40."""
-    lines = [{"update": 0.0, "seconds": 60.0} | LOOK.metrics()]
+    lines = [{"update": 0.0, "seconds": 60.0} | SCORE.metrics()]
     for update in range(1, 41):
         line = {
             "update": float(update),
@@ -101,7 +101,7 @@ def metrics():
             "distortion": 0.12,
             "cost": 66.0,
         }
-        lines.append(line | (LOOK.metrics() if update % 20 == 0 else {}))
+        lines.append(line | (SCORE.metrics() if update % 20 == 0 else {}))
     return lines
 
 

@@ -46,11 +46,14 @@ class Size:
 
 
 FULL = Size(
-    TrainSettings(updates=100, look=50, looked=64), AuditSettings(episodes=256, assisted=False), 50, 0.15
+    TrainSettings(updates=100, evaluate_every=50, evaluation_episodes=64),
+    AuditSettings(episodes=256, assisted=False),
+    50,
+    0.15,
 )
 
 FAST = Size(
-    TrainSettings(updates=2, episodes=4, look=2, looked=8),
+    TrainSettings(updates=2, episodes=4, evaluate_every=2, evaluation_episodes=8),
     AuditSettings(steps=5, episodes=8, assisted=False),
     5,
     0.0,

@@ -16,20 +16,20 @@ Lines = list[dict[str, float]]
 
 
 def draw(lines: Lines, best: int, limit: float, path: Path) -> None:
-    """Draw all updates and looks.
+    """Draw all updates and evaluations.
 
     Args:
-        lines: metrics of all updates, before them those of the look at the start.
+        lines: metrics of all updates, before them those of the evaluation at the start.
         best: after which update the policy was kept.
         limit: of the distortion per step.
         path: where the picture goes.
     """
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    updates, looks = [x for x in lines if "leakage" in x], [x for x in lines if "upper" in x]
-    _leakage(left, updates, looks)
-    _distortion(right, updates, looks, limit)
-    kept = [x for x in looks if x["update"] == best]
+    updates, evaluations = [x for x in lines if "leakage" in x], [x for x in lines if "upper" in x]
+    _leakage(left, updates, evaluations)
+    _distortion(right, updates, evaluations, limit)
+    kept = [x for x in evaluations if x["update"] == best]
     for panel, name in ((left, "upper"), (right, "fresh_distortion")):
         panel.plot(
             *_curve(kept, name), "o", color=GREEN, markersize=13, fillstyle="none", label="policy kept"
@@ -47,18 +47,18 @@ def draw(lines: Lines, best: int, limit: float, path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
-def _leakage(panel: Axes, updates: Lines, looks: Lines) -> None:
-    known = [x["leakage"] for x in updates] + [x["upper"] for x in looks]
+def _leakage(panel: Axes, updates: Lines, evaluations: Lines) -> None:
+    known = [x["leakage"] for x in updates] + [x["upper"] for x in evaluations]
     logarithmic = min(known) > 0.0
-    times = [x["update"] for x in looks]
+    times = [x["update"] for x in evaluations]
     panel.plot(*_curve(updates, "leakage"), color=BLUE, linewidth=1, alpha=0.8, label="in training")
     if logarithmic:
         panel.set_yscale("log")
         panel.yaxis.set_major_formatter("{x:g}")
     else:
         panel.axhline(0.0, color=INK, linewidth=0.8)
-    floor = 0.5 * min(known) if logarithmic else min(x["lower"] for x in looks)
-    ends = [max(floor, x["lower"]) for x in looks], [x["upper"] for x in looks]
+    floor = 0.5 * min(known) if logarithmic else min(x["lower"] for x in evaluations)
+    ends = [max(floor, x["lower"]) for x in evaluations], [x["upper"] for x in evaluations]
     panel.vlines(
         times, *ends, color=ORANGE, linewidth=5, alpha=0.4, label="fresh episodes, lower to upper side"
     )
@@ -66,10 +66,10 @@ def _leakage(panel: Axes, updates: Lines, looks: Lines) -> None:
     panel.set_ylabel("leakage per episode (nats)")
 
 
-def _distortion(panel: Axes, updates: Lines, looks: Lines, limit: float) -> None:
+def _distortion(panel: Axes, updates: Lines, evaluations: Lines, limit: float) -> None:
     panel.plot(*_curve(updates, "distortion"), color=BLUE, linewidth=1, alpha=0.8, label="in training")
-    panel.plot(*_curve(looks, "fresh_distortion"), "v", color=ORANGE, markersize=5)
-    highest = max(x["fresh_distortion"] for x in looks)
+    panel.plot(*_curve(evaluations, "fresh_distortion"), "v", color=ORANGE, markersize=5)
+    highest = max(x["fresh_distortion"] for x in evaluations)
     if limit < NEAR * max([highest, *(x["distortion"] for x in updates)]):
         panel.axhline(limit, color=RED, linestyle="--", linewidth=1.2, label=f"limit, {limit:g}")
     panel.set_ylim(bottom=0.0)

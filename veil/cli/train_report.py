@@ -20,12 +20,12 @@ Line = dict[str, float]
 
 Report = Callable[[Line], None]
 
-FIRST = "compiling, and looking at the policy to start from"
+FIRST = "compiling, and evaluating the policy to start from"
 
 
 @contextmanager
 def progress(updates: int, folder: Path) -> Iterator[Report]:
-    """A live bar on a terminal, one line per look elsewhere."""
+    """A live bar on a terminal, one line per evaluation elsewhere."""
     _warn(folder)
     if not sys.stderr.isatty():
         print(FIRST, file=sys.stderr, flush=True)
@@ -70,25 +70,27 @@ def _lines(updates: int) -> Report:
         taken, told[len(told) :] = clock(time.monotonic() - began), [line]
         where = f"update {line['update']:.0f} of {updates}"
         if len(told) == 1 and line["update"] > 0:
-            print(f"going on after {where}; best so far: {looked(line)}", file=sys.stderr, flush=True)
+            print(
+                f"going on after {where}; best so far: {evaluation_text(line)}", file=sys.stderr, flush=True
+            )
         elif "upper" in line:
-            print(f"{where}: {looked(line)}, after {taken}", file=sys.stderr, flush=True)
+            print(f"{where}: {evaluation_text(line)}, after {taken}", file=sys.stderr, flush=True)
 
     return tell
 
 
 def trade(seen: list[Line]) -> str:
-    """The trade-off as the last update saw it, and as the last look did."""
-    last, looks = seen[-1], [line for line in seen if "upper" in line]
+    """The trade-off as the last update saw it, and as the last evaluation did."""
+    last, evaluations = seen[-1], [line for line in seen if "upper" in line]
     live = ""
     if "price" in last:
         live = f"training: leakage {last['leakage']:.4f} nats, distortion {last['distortion']:.3g}, "
         live += f"cost {last['cost']:.4g}, price {last['price']:.3g}\n"
-    return f"{live}look at {looks[-1]['update']:.0f}: {looked(looks[-1])}"
+    return f"{live}evaluation at {evaluations[-1]['update']:.0f}: {evaluation_text(evaluations[-1])}"
 
 
-def looked(line: Line) -> str:
-    """What a look saw."""
+def evaluation_text(line: Line) -> str:
+    """What an evaluation found, in words."""
     sides = f"leakage {line['lower']:.4f} to {line['upper']:.4f} nats"
     price = f", price {line['price']:.3g}" if "price" in line else ""
     return f"{sides}, distortion {line['fresh_distortion']:.3g}, cost {line['fresh_cost']:.4g}{price}"
@@ -99,7 +101,9 @@ def stopped(history: list[Line]) -> str:
     last = history[-1]["update"] if history else 0
     saved = max([line["update"] for line in history if "upper" in line], default=0)
     start = (
-        f"goes on from update {saved:.0f}, the last look" if saved else "begins again: no look was reached"
+        f"goes on from update {saved:.0f}, the last evaluation"
+        if saved
+        else "begins again: no evaluation was reached"
     )
     return f"Stopped after update {last:.0f}. The same command {start}."
 
@@ -111,8 +115,8 @@ def show(run: "Run", folder: Path) -> None:
     words, settings = ["veil", "audit", str(folder)], run.settings
     if isinstance(settings, Settings):
         assert run.result is not None
-        looked = settings.training.looked
-        title = f"Policy on {settings.system}, {settings.steps} releases, {looked} fresh episodes"
+        episodes = settings.training.evaluation_episodes
+        title = f"Policy on {settings.system}, {settings.steps} releases, {episodes} fresh episodes"
         grid(title, ("", "value"), rows(settings, run.result))
         words += [] if settings.steps == AuditSettings().steps else ["--steps", str(settings.steps)]
         print("The policy was chosen by these episodes; an audit on others has the last word:")

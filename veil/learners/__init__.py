@@ -5,12 +5,11 @@ from veil.learners.base import Family, Learner, Metrics, Progress
 from veil.learners.design import initial_policy, typical_scaling
 from veil.learners.loggers import JsonLines, Logger
 from veil.learners.pathwise import Pathwise
-from veil.learners.selection import Evaluation, evaluate_family
+from veil.learners.selection import SelectionScore, evaluate_family
 from veil.learners.training import Trained, learn, train
 
 __all__ = [
     "A2c",
-    "Evaluation",
     "Family",
     "JsonLines",
     "Learner",
@@ -18,6 +17,7 @@ __all__ = [
     "Metrics",
     "Pathwise",
     "Progress",
+    "SelectionScore",
     "Trained",
     "evaluate_family",
     "initial_policy",

@@ -23,7 +23,7 @@ class Logger(Protocol):
         """
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """The metrics after an update; step 0 is the look at the policy that training starts from."""
+        """The metrics after an update; step 0 is the evaluation of the policy that training starts from."""
 
     def close(self) -> None:
         """Once, also after an error or Ctrl-C."""

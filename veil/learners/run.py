@@ -85,7 +85,7 @@ class Result:
         updates: how many were made.
         best: after how many of them the policy was kept.
         reason: why training ended.
-        seconds: that updates and looks took, in all sittings; what an interruption lost is not counted.
+        seconds: that updates and evaluations took, in all sittings; what an interruption lost is not counted.
     """
 
     lower: float
@@ -260,14 +260,14 @@ def fit(
 
 def finish(folder: Path, settings: Settings, trained: Trained) -> Run:
     """Write the policy, then the result; a crash in between leaves a run that is not finished."""
-    look, leakage = trained.look, trained.look.leakage
+    score, leakage = trained.score, trained.score.leakage
     result = Result(
         lower=leakage.lower.value,
         upper=leakage.upper.value,
         standard_error=max(leakage.lower.error, leakage.upper.error),
         entropy=leakage.entropy,
-        distortion=look.distortion.value,
-        cost=look.cost.value,
+        distortion=score.distortion.value,
+        cost=score.cost.value,
         updates=trained.updates,
         best=trained.best,
         reason=trained.reason,

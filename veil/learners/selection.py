@@ -1,8 +1,8 @@
-"""A look at a policy on fresh episodes, through a better filter than its own.
+"""Which policy of a training is kept: evaluations on fresh episodes, by a better filter than its own.
 
 What the learner minimises is the leakage under the policy's belief. Which of its policies is kept is decided
 here, by the auditor's particles. Where their two sides agree, the leakage is what their forecasts claim,
-which scatters little from look to look; where they do not, it is the upper side, so that a policy that fools
+which varies little between evaluations; where they do not, it is the upper side, so that a policy that fools
 filters does not pass for a quiet one.
 """
 
@@ -34,15 +34,15 @@ SELECTION_EPISODES = (
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What one look found. Of a family of problems, the one with the worst total.
+class SelectionScore:
+    """What one evaluation in a training found. Of a family of problems, the one with the worst total.
 
     Attributes:
         leakage: of the whole run, from both sides.
         cost: per episode.
         distortion: per step.
         limit: D̂, per step.
-        told: the leakage that counts: what the filter claims, or the upper side if that is in doubt.
+        leakage_counted: what the filter claims, or the upper bound if that claim is in doubt.
         total: the objective with that leakage, at the floor of the price.
     """
 
@@ -50,7 +50,7 @@ class Evaluation:
     cost: Mean
     distortion: Mean
     limit: float
-    told: float
+    leakage_counted: float
     total: float
 
     @property
@@ -61,7 +61,7 @@ class Evaluation:
         return max(0.0, self.distortion.value - self.limit), self.total
 
     @classmethod
-    def read(cls, saved: Any) -> "Evaluation":
+    def read(cls, saved: Any) -> "SelectionScore":
         """One that was saved as a dictionary."""
         leakage, cost, distortion = saved["leakage"], Mean(**saved["cost"]), Mean(**saved["distortion"])
         sides = Leakage(Mean(**leakage["lower"]), Mean(**leakage["upper"]), leakage["entropy"])
@@ -72,7 +72,7 @@ class Evaluation:
         return {
             "lower": self.leakage.lower.value,
             "upper": self.leakage.upper.value,
-            "told": self.told,
+            "leakage_counted": self.leakage_counted,
             "fresh_cost": self.cost.value,
             "fresh_distortion": self.distortion.value,
             "total": self.total,
@@ -104,10 +104,12 @@ class EpisodeSample:
         return _total(problem, self.upper, self.cost, self.distortion)
 
 
-def evaluate_family(family: Family, policy: Policy | PrivatePolicy, episodes: int, seed: int) -> Evaluation:
+def evaluate_family(
+    family: Family, policy: Policy | PrivatePolicy, episodes: int, seed: int
+) -> SelectionScore:
     """Play fresh episodes of every problem, always the same ones for a seed, and take the worst."""
     return max(
-        (_evaluation(one, sample(one, policy, episodes, seed)) for one in family), key=lambda look: look.merit
+        (_score(one, sample(one, policy, episodes, seed)) for one in family), key=lambda score: score.merit
     )
 
 
@@ -150,13 +152,14 @@ def sample(
     return EpisodeSample(index, scored.forecast.claims(), scored.upper, cost, distortion, scored.leakage)
 
 
-def _evaluation(problem: Problem, found: EpisodeSample) -> Evaluation:
+def _score(problem: Problem, found: EpisodeSample) -> SelectionScore:
     prior = np.exp(np.asarray(problem.world.plant.prior.log_masses, float))
     cost = stratified_mean(found.cost, found.index, prior)
     distortion = stratified_mean(found.distortion, found.index, prior)
-    told = counted(found, stratified_mean(found.claimed, found.index, prior))
-    total = _total(problem, told, cost.value, distortion.value)
-    return Evaluation(found.leakage, cost, distortion, float(problem.objective.distortion_limit), told, total)
+    leakage = counted(found, stratified_mean(found.claimed, found.index, prior))
+    total = _total(problem, leakage, cost.value, distortion.value)
+    limit = float(problem.objective.distortion_limit)
+    return SelectionScore(found.leakage, cost, distortion, limit, leakage, total)
 
 
 def _total(problem: Problem, leakage: Number, cost: Number, distortion: Number) -> Number:

@@ -19,7 +19,7 @@ from veil.learners.ddpg import Ddpg
 from veil.learners.design import initial_policy
 from veil.learners.loggers import JsonLines, Logger
 from veil.learners.pathwise import Pathwise
-from veil.learners.selection import Evaluation, evaluate_family
+from veil.learners.selection import SelectionScore, evaluate_family
 from veil.policies.base import LearnedPolicy
 from veil.problem import Objective, Problem
 from veil.scenarios import nominal
@@ -35,14 +35,14 @@ class TrainState:
     Attributes:
         progress: of the learner.
         best: the best policy so far.
-        look: what was seen of it.
+        score: what its evaluation found.
         best_at: after how many updates it was found.
-        waited: looks since then.
+        waited: evaluations since then.
     """
 
     progress: Progress
     best: LearnedPolicy
-    look: Evaluation
+    score: SelectionScore
     best_at: int = 0
     waited: int = 0
 
@@ -51,10 +51,10 @@ class TrainState:
         """How many were made."""
         return int(self.progress.updates)
 
-    def judged(self, look: Evaluation) -> "TrainState":
-        """After a look at the present policy: better than the best, or one look waited."""
-        if look.merit < self.look.merit:
-            return replace(self, best=self.progress.policy, look=look, best_at=self.updates, waited=0)
+    def judged(self, score: SelectionScore) -> "TrainState":
+        """After an evaluation of the present policy: the best so far, or one more without progress."""
+        if score.merit < self.score.merit:
+            return replace(self, best=self.progress.policy, score=score, best_at=self.updates, waited=0)
         return replace(self, waited=self.waited + 1)
 
 
@@ -96,21 +96,21 @@ class RunLog:
             if words.pop("fingerprint") != self.fingerprint:
                 return None
             progress, best = load_arrays(path, (progress, policy))
-            look = Evaluation.read(words.pop("look"))
+            score = SelectionScore.read(words.pop("score"))
         except (StoreError, KeyError):  # none, or not whole: begin again
             return None
-        return TrainState(progress, best, look, **words)  # pyright: ignore[reportArgumentType]
+        return TrainState(progress, best, score, **words)  # pyright: ignore[reportArgumentType]
 
     def save(self, course: TrainState) -> None:
         """A checkpoint; a crash leaves the last one whole."""
         if self.folder is None:
             return
-        words = {"fingerprint": self.fingerprint, "look": asdict(course.look)}
+        words = {"fingerprint": self.fingerprint, "score": asdict(course.score)}
         words |= {"best_at": course.best_at, "waited": course.waited}
         save_arrays(self.folder / CHECKPOINT, (course.progress, course.best), words)
 
     def write(self, line: dict[str, float]) -> None:
-        """The metrics of one update, or of the look before the first."""
+        """The metrics of one update, or of the evaluation before the first."""
         for logger in self.loggers:
             logger.log(int(line["update"]), line)
 
@@ -131,14 +131,14 @@ class Trained:
 
     Attributes:
         policy: the best one by fresh episodes.
-        look: what was seen of it there.
+        score: what its evaluation found.
         updates: how many were made.
         best: after how many of them the policy was kept.
         reason: why training ended.
     """
 
     policy: LearnedPolicy
-    look: Evaluation
+    score: SelectionScore
     updates: int
     best: int
     reason: str
@@ -159,10 +159,10 @@ def train(
     Args:
         family: the problem, or one per plant that the policy may meet.
         learner: how to improve it.
-        policy: where to start; the result is never worse on the episodes that are looked at.
-        options: how long, and how often to look.
-        report: told the metrics of every update, with those of a look when there was one; first of all those
-            of the policy that it begins with, or of the best so far where it goes on.
+        policy: where to start; the result is never worse on the evaluation episodes.
+        options: how long, and how often to evaluate.
+        report: called with the metrics of every update, with those of an evaluation when there was one; first
+            with those of the policy that it begins with, or of the best so far where it goes on.
         folder: where the course is kept; a training that was interrupted there goes on as if it had not been.
         loggers: told the metrics besides `metrics.jsonl` in that folder.
     """
@@ -184,11 +184,11 @@ def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLo
     update, found = eqx.filter_jit(learner.update), diary.resume(progress, policy)
     if found is None:
         found, update = _begun(family, policy, options, update, (family, progress, key))
-        line = {"update": 0.0, "seconds": time.monotonic() - began} | found.look.metrics()
+        line = {"update": 0.0, "seconds": time.monotonic() - began} | found.score.metrics()
         diary.save(found)
         diary.write(line)
     else:
-        line = {"update": float(found.updates)} | found.look.metrics()
+        line = {"update": float(found.updates)} | found.score.metrics()
     report(line)
     course = found
     while course.updates < options.updates and not _tired(course, options):
@@ -197,15 +197,15 @@ def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLo
         progress, metrics = update(family, course.progress, key=own)
         course, line = replace(course, progress=progress), {k: float(v) for k, v in metrics.items()}
         line |= {"update": float(course.updates)}
-        if course.updates % options.look == 0 or course.updates == options.updates:
-            look = evaluate_family(family, progress.policy, options.looked, options.seed)
-            course, line = course.judged(look), line | look.metrics()
+        if course.updates % options.evaluate_every == 0 or course.updates == options.updates:
+            score = evaluate_family(family, progress.policy, options.evaluation_episodes, options.seed)
+            course, line = course.judged(score), line | score.metrics()
             diary.save(course)
         line |= {"seconds": time.monotonic() - began}
         diary.write(line)
         report(line)
-    reason = f"no better in {options.patience} looks" if _tired(course, options) else "all updates made"
-    return Trained(course.best, course.look, course.updates, course.best_at, reason)
+    reason = f"no better in {options.patience} evaluations" if _tired(course, options) else "all updates made"
+    return Trained(course.best, course.score, course.updates, course.best_at, reason)
 
 
 def _begun(
@@ -225,8 +225,8 @@ def _begun(
     workers = ThreadPoolExecutor(1)
     try:
         ready = workers.submit(compiled)
-        look = evaluate_family(family, policy, options.looked, options.seed)
-        return TrainState(progress, policy, look), ready.result()
+        score = evaluate_family(family, policy, options.evaluation_episodes, options.seed)
+        return TrainState(progress, policy, score), ready.result()
     finally:
         workers.shutdown(wait=False)
 

@@ -35,9 +35,10 @@ def _column(source: Source) -> tuple[Block, ...]:
 
 
 def _said(settings: Settings, result: Result) -> str:
+    fresh = settings.training.evaluation_episodes
     return (
         f"{result.updates} updates took {words.clock(result.seconds)} and ended because: {result.reason}. "
-        f"The policy that was kept is the one after update {result.best}; on {settings.training.looked} "
+        f"The policy that was kept is the one after update {result.best}; on {fresh} "
         f"fresh episodes it leaked {words.signless(result.lower, 3)} to {words.at_most(result.upper)} nats "
         f"at a distortion of {result.distortion:.3f} per step. It was chosen by these episodes, so the "
         "audit, on others, has the last word."
@@ -47,19 +48,19 @@ def _said(settings: Settings, result: Result) -> str:
 def _picture(lines: Lines, best: int, limit: float) -> Picture | None:
     """Leakage above, distortion below."""
     updates = [line for line in lines if _known(line, "leakage", "distortion")]
-    looks = [line for line in lines if _known(line, "upper", "lower", "fresh_distortion")]
-    if not updates and not looks:
+    evaluations = [line for line in lines if _known(line, "upper", "lower", "fresh_distortion")]
+    if not updates and not evaluations:
         return None
     figure = canvas(4.4)
     upper, lower = figure.subplots(2, 1, sharex=True)
     upper.plot(*_curve(updates, "leakage"), color=SOFT, linewidth=1.2, label="in training")
-    times = [line["update"] for line in looks]
-    ends = [line["lower"] for line in looks], [line["upper"] for line in looks]
+    times = [line["update"] for line in evaluations]
+    ends = [line["lower"] for line in evaluations], [line["upper"] for line in evaluations]
     upper.vlines(times, *ends, color=ACCENT, linewidth=6, alpha=0.8, label="fresh episodes")
     _logarithmic(upper)
     lower.plot(*_curve(updates, "distortion"), color=SOFT, linewidth=1.2)
-    lower.plot(*_curve(looks, "fresh_distortion"), "o", color=ACCENT, markersize=6)
-    highest = max([x["fresh_distortion"] for x in looks] + [x["distortion"] for x in updates])
+    lower.plot(*_curve(evaluations, "fresh_distortion"), "o", color=ACCENT, markersize=6)
+    highest = max([x["fresh_distortion"] for x in evaluations] + [x["distortion"] for x in updates])
     if limit < NEAR * highest:
         lower.axhline(limit, color=WARN, linestyle="--", linewidth=1.3, label="limit")
     lower.set_ylim(bottom=0.0)
