@@ -8,7 +8,7 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check torture bench studies reproduce clean
+.PHONY: help demo test check house torture bench studies reproduce clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ check: .venv/.dev ## lint, format and types, nothing else
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
+
+house: .venv/.base ## how far apart things are in the code, beside version 0.1; draws the import graph into build/house
+	@$(BIN)/python tools/house.py
 
 torture: .venv/.dev ## kill a live stream 300 times and look for anything that its readers could notice
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --kills 300 --steps 2000

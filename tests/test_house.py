@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -115,3 +116,28 @@ def test_pages_link_to_what_exists():
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+def test_the_counter_of_the_house_finds_chains_cycles_and_siblings(tmp_path):
+    house = runpy.run_path(str(ROOT / "tools" / "house.py"))
+    package = tmp_path / "veil"
+    package.mkdir()
+    texts = {
+        "a": "import veil.b",
+        "b": "def f():\n    from veil.c import g",
+        "c": "",
+        "d": "import veil.e",
+        "e": "",
+    }
+    for stem, text in (*texts.items(), ("e", "from veil import d")):
+        (package / f"{stem}.py").write_text(text)
+    found = house["count"](tmp_path)
+    assert found["files"] == 5 and found["chain"] == ["veil.a", "veil.b", "veil.c"]
+    assert found["cycles"] == [["veil.d", "veil.e"]]
+    assert found["one importer, a sibling"] == ["veil.b", "veil.c", "veil.d", "veil.e"]
+    assert not house["count"](ROOT)["cycles"]
+
+
+def test_the_walks_of_the_house_know_their_entry_points():
+    walks, house = (runpy.run_path(str(ROOT / "tools" / name)) for name in ("walks_now.py", "house.py"))
+    assert all(callable(walks[name]) for name in house["WALKS"].values())
