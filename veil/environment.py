@@ -1,8 +1,9 @@
 """The decision problem as a Gymnasium environment, for learners of other libraries (`pip install veil[gym]`).
 
 `gymnasium.make("veil.environment:veil/Platoon-v0")` imports this module, which registers the names, and makes
-the environment. An action is a kernel, offset and noise per secret; an observation is what is public, and what the belief says. The secret and the state themselves are not observed: a kernel is
-decided before the owner looks at them.
+the environment. An action is a kernel, as offset and noise per secret. An observation is what is public, and
+a summary of the belief. The secret and the state are not observed: a kernel is decided before the owner reads
+its sensors.
 """
 
 from typing import Any

@@ -93,9 +93,9 @@ def gradients(credit, keys=1500, total=6.0):
     @jax.jit
     def estimates(keys):
         def one(key):
-            judged, weights = learner.play(made, policy, critic, jnp.asarray(0, jnp.int32), key=key)
+            scored, weights = learner.play(made, policy, critic, jnp.asarray(0, jnp.int32), key=key)
             parts = policy.network, critic
-            return last(eqx.filter_grad(learner.loss, has_aux=True)(parts, policy, judged, weights)[0][0])
+            return last(eqx.filter_grad(learner.loss, has_aux=True)(parts, policy, scored, weights)[0][0])
 
         return jax.lax.map(one, keys, batch_size=250)
 
@@ -206,8 +206,8 @@ def test_the_critic_comes_to_the_exact_cost_to_go_of_a_policy_that_stays():
         progress, _ = watch((made,), progress, key=jr.key(i))
     memory: Any = progress.memory
     number = jnp.asarray(999, jnp.int32)
-    judged, _ = eqx.filter_jit(WATCHER.play)(made, policy, memory.critic, number, key=jr.key(7))
-    belief, w = judged.scene.belief, np.asarray(judged.scene.external)[..., 0]
+    scored, _ = eqx.filter_jit(WATCHER.play)(made, policy, memory.critic, number, key=jr.key(7))
+    belief, w = scored.transition.belief, np.asarray(scored.transition.external)[..., 0]
     masses, levels = np.exp(np.asarray(belief.log_masses)), np.asarray(belief.states)[..., 0, 0]
     truth = np.asarray(
         [
@@ -215,7 +215,7 @@ def test_the_critic_comes_to_the_exact_cost_to_go_of_a_policy_that_stays():
             for b in range(8)
         ]
     )
-    assert np.allclose(judged.value, truth, atol=0.03 * truth[:, 0].mean())
+    assert np.allclose(scored.value, truth, atol=0.03 * truth[:, 0].mean())
     assert np.ptp(truth[:, 1:], axis=0).min() > 0.3  # states differ by more than the tolerance
     assert eqx.tree_equal(progress.policy, policy)
 
@@ -227,7 +227,7 @@ def foreseen_and_found(made, policy, critic, seed):
     play, *_ = made.step(policy, play, seed=seed, key=jr.key(1))  # masses and weights are not even any more
     belief, now, external = play.belief, play.situation, play.situation.external
     kernel = policy.table(policy.features(belief, external, now.time), external, now.time)
-    scene = staged(policy, OBJECTIVE, play, kernel, seed=seed, key=jr.key(3))
+    transition = staged(policy, OBJECTIVE, play, kernel, seed=seed, key=jr.key(3))
     weights = jnp.exp(belief.log_masses[:, None] + belief.log_weights)
 
     def after(atom):
@@ -237,7 +237,7 @@ def foreseen_and_found(made, policy, critic, seed):
         following, _ = belief.advance(system, kernel, external, atom, key=public_key(seed, now.time))
         apart = jnp.abs(belief.states[..., 0] - atom[0])
         cost = following.states[..., 0] ** 2 + OBJECTIVE.distortion_price * (apart - LIMIT)
-        answer = system.react(external, atom, scene.noise)
+        answer = system.react(external, atom, transition.noise)
         value = critic(policy.features(following, answer, now.time + 1), answer, now.time + 1, policy.scaling)
         return jnp.sum(rows * cost), jnp.sum(rows) * value
 
@@ -245,11 +245,11 @@ def foreseen_and_found(made, policy, critic, seed):
     charge = RHO * Measure()(belief, kernel, key=jr.key(0)) + jnp.sum(paid)
     table, last = (
         jnp.exp(kernel.log_rows),
-        eqx.tree_at(lambda one: one.time, scene, jnp.asarray(4, jnp.int32)),
+        eqx.tree_at(lambda one: one.time, transition, jnp.asarray(4, jnp.int32)),
     )
     seen = (
-        charged(OBJECTIVE, scene, table),
-        *(followed(policy, critic, one, table) for one in (scene, last)),
+        charged(OBJECTIVE, transition, table),
+        *(followed(policy, critic, one, table) for one in (transition, last)),
     )
     return seen, (charge, jnp.sum(values), jnp.zeros_like(charge))
 

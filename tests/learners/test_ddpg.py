@@ -127,10 +127,10 @@ def test_the_critic_is_taught_what_was_charged_and_what_follows(float64):
     now, after = memory.replay.add(steps).draw(12, key=jr.key(5))
     slow = memory.slow_network, memory.slow_critic
     features = eqx.filter_jit(
-        lambda one: jax.vmap(policy.features)(one.belief, one.sight.external, one.sight.time)
+        lambda one: jax.vmap(policy.features)(one.belief, one.observation.external, one.observation.time)
     )(after)
     critic = eqx.filter_jit(lambda *given: slow[1](*given))
-    last = np.asarray(now.sight.time) == 3
+    last = np.asarray(now.observation.time) == 3
     assert np.array_equal(np.asarray(now.last), last) and 0 < last.sum() < 12
     for direct in (True, False):
         charges = Charges(made, policy, jnp.asarray(0.4), 0.9, direct)
@@ -139,7 +139,7 @@ def test_the_critic_is_taught_what_was_charged_and_what_follows(float64):
         assert bool(jnp.all(present > 0.0)) if direct else bool(jnp.all(present == 0.0))
         for i in range(12):
             then, outcome = (jax.tree.map(lambda leaf, i=i: leaf[i], part) for part in (after, now.outcome))
-            value = float(critic(features[i], then.sight, action[i], policy.scaling))
+            value = float(critic(features[i], then.observation, action[i], policy.scaling))
             charged = float(outcome.cost)
             if not direct:
                 charged += 5.0 * float(outcome.leakage) + 0.4 * float(outcome.distortion)
@@ -156,9 +156,9 @@ def test_the_future_is_read_at_what_the_slow_actor_would_do(float64):
     present, _ = eqx.filter_jit(charges.present)(policy.network, many, key=jr.key(2))
     truth = Truth(SECRETS, [0.5, 0.5], 4.0, 0.0)
     leakage, _ = truth.parts(*kernel_of(policy))
-    law = law_at(policy, features_of(policy), step.sight.secret[0], step.sight.state[0])
+    law = law_at(policy, features_of(policy), step.observation.secret[0], step.observation.state[0])
     draws = float(law.mean[0]) + float(law.scale[0, 0]) * np.random.default_rng(0).normal(size=200_000)
-    distance = np.mean(np.abs(draws - float(step.sight.state[0, 0])))
+    distance = np.mean(np.abs(draws - float(step.observation.state[0, 0])))
     error = float(np.std(np.asarray(present))) / np.sqrt(4000)
     assert float(np.mean(np.asarray(present))) == pytest.approx(leakage + distance / 4.0, abs=5 * error)
 

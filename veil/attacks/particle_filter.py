@@ -39,17 +39,17 @@ class Estimate(eqx.Module):
 
     log_likelihood: Scalar
     effective: Scalar  # smallest effective share of particles after weighing
-    swarm: Particles  # after the last release
+    particles: Particles  # after the last release
 
 
 class StepNoise(eqx.Module):
     """The random numbers of one step, or of all (batched [T]).
 
-    Thrown before the run: inside the loop the compiler would throw them again for every secret.
+    Drawn before the run: inside the loop the compiler would draw them again for every secret.
     """
 
     comb: Float[Array, "*T"]
-    noise: Float[Array, "*T M N"]
+    moves: Float[Array, "*T M N"]
     defence: Float[Array, "*T M"]
     free: Float[Array, "*T N"]
 
@@ -88,7 +88,7 @@ class ParticleFilter(eqx.Module):
         secret: Secret,
         public: Public,
         plan: Potential | None,
-        pin: ReferencePath | None = None,
+        reference: ReferencePath | None = None,
         *,
         key: Key,
     ) -> Estimate:
@@ -98,17 +98,17 @@ class ParticleFilter(eqx.Module):
             secret: θ.
             public: the transcript, batched [T].
             plan: `guide.plan` for this secret and transcript.
-            pin: the true path, for a conditional run.
+            reference: the true path, for a conditional run.
             key: the adversary's randomness; the same for all secrets (common random numbers).
         """
 
         def step(before: Particles, now: tuple[Public, Potential | None, ReferencePath | None, StepNoise]):
-            swarm = self._step(secret, before, *now)
-            return swarm, effective_sample_size(swarm.log_weights)
+            particles = self._step(secret, before, *now)
+            return particles, effective_sample_size(particles.log_weights)
 
         start = self._start(secret)
-        dice = draw_noise(public.time.shape[0], start, key=key)
-        last, effective = jax.lax.scan(step, start, (public, plan, pin, dice))
+        noise = draw_noise(public.time.shape[0], start, key=key)
+        last, effective = jax.lax.scan(step, start, (public, plan, reference, noise))
         return Estimate(logsumexp(last.log_weights), jnp.min(effective) / self.particles, last)
 
     def _start(self, secret: Secret) -> Particles:
@@ -123,8 +123,8 @@ class ParticleFilter(eqx.Module):
         before: Particles,
         public: Public,
         plan: Potential | None,
-        pin: ReferencePath | None,
-        dice: StepNoise,
+        reference: ReferencePath | None,
+        noise: StepNoise,
     ) -> Particles:
         """Keep the promising, draw each where it is aimed at, weigh, and look where it comes from next."""
         kernel = public.kernel(self.policy)
@@ -137,28 +137,28 @@ class ParticleFilter(eqx.Module):
             return jnp.where(public.active, gain, 0.0)
 
         outlook = jax.vmap(aimed)(before.origins).log_mass
-        kept = _refresh(before, outlook, dice.comb, None if pin is None else pin.on)
-        states, corrections = _propose(kept.origins, jax.vmap(aimed)(kept.origins), pin, dice)
+        kept = _refresh(before, outlook, noise.comb, None if reference is None else reference.on)
+        states, corrections = _propose(kept.origins, jax.vmap(aimed)(kept.origins), reference, noise)
         log_weights = kept.log_weights + jax.vmap(weigh)(states, corrections)
         origins = jax.vmap(self.system.transition, (None, 0, None))(secret, states, public.external)
         return Particles(states, origins, log_weights)
 
 
-def draw_noise(steps: int, swarm: Particles, *, key: Key) -> StepNoise:
+def draw_noise(steps: int, particles: Particles, *, key: Key) -> StepNoise:
     """All random numbers of a run."""
     comb_key, noise_key, defence_key, free_key = jr.split(key, 4)
-    (count, size), dtype = swarm.states.shape, swarm.states.dtype
-    dice = StepNoise(
+    (count, size), dtype = particles.states.shape, particles.states.dtype
+    noise = StepNoise(
         jr.uniform(comb_key, (steps,), dtype),
         jr.normal(noise_key, (steps, count, size), dtype),
         jr.uniform(defence_key, (steps, count), dtype),
         jr.normal(free_key, (steps, size), dtype),
     )
-    return jax.lax.optimization_barrier(dice)
+    return jax.lax.optimization_barrier(noise)
 
 
 def _refresh(
-    swarm: Particles, outlook: Float[Array, " M"], uniform: Scalar, pinned: Bool[Array, ""] | None
+    particles: Particles, outlook: Float[Array, " M"], uniform: Scalar, pinned: Bool[Array, ""] | None
 ) -> Particles:
     """Resample by weight and outlook where few particles carry them; the sum of the weights stays true.
 
@@ -166,7 +166,7 @@ def _refresh(
     particle 0, which therefore stays in slot 0: this is the law of the others given that it does.
     """
     count = outlook.shape[0]
-    promise = swarm.log_weights + outlook
+    promise = particles.log_weights + outlook
     weights = scaled_weights(promise)
     keep = jnp.asarray(False) if pinned is None else pinned
     where = jnp.where(keep, uniform * weights[0] / jnp.sum(weights), uniform) * count
@@ -178,18 +178,20 @@ def _refresh(
     few = effective_sample_size(promise) < THRESHOLD * count
     ancestors = jnp.where(few, ancestors, slots)
     level = logsumexp(promise) - math.log(count) - outlook[ancestors]
-    log_weights = jnp.where(few, level, swarm.log_weights)
-    return Particles(swarm.states, jax.tree.map(lambda leaf: leaf[ancestors], swarm.origins), log_weights)
+    log_weights = jnp.where(few, level, particles.log_weights)
+    return Particles(
+        particles.states, jax.tree.map(lambda leaf: leaf[ancestors], particles.origins), log_weights
+    )
 
 
 def _propose(
-    origins: Gaussian, aimed: Aimed, pin: ReferencePath | None, dice: StepNoise
+    origins: Gaussian, aimed: Aimed, reference: ReferencePath | None, noise: StepNoise
 ) -> tuple[Float[Array, "M N"], Float[Array, " M"]]:
     """New states and log(origin density / proposal density), particle 0 where it is pinned."""
-    z = jax.vmap(draw)(aimed, dice.noise, dice.defence)
-    if pin is not None:
+    z = jax.vmap(draw)(aimed, noise.moves, noise.defence)
+    if reference is not None:
         origin = jax.tree.map(lambda leaf: leaf[0], origins)
-        z = z.at[0].set(jnp.where(pin.on, recovered(origin, pin.state, dice.free), z[0]))
+        z = z.at[0].set(jnp.where(reference.on, recovered(origin, reference.state, noise.free), z[0]))
     return jax.vmap(Gaussian.sample)(origins, z), jax.vmap(log_correction)(aimed, z)
 
 
@@ -211,15 +213,21 @@ class Bayes(Attack):
         return evidence(runs(self.filter, public, plans(self.filter, public), key=key))
 
 
-def plans(swarm: ParticleFilter, public: Public) -> Potential | None:
+def plans(particle_filter: ParticleFilter, public: Public) -> Potential | None:
     """The plans of all secrets, batched [K]."""
-    secrets = swarm.system.prior.secrets
-    return jax.vmap(lambda secret: swarm.guide.plan(swarm.system, swarm.policy, secret, public))(secrets)
+    secrets = particle_filter.system.prior.secrets
+    return jax.vmap(
+        lambda secret: particle_filter.guide.plan(
+            particle_filter.system, particle_filter.policy, secret, public
+        )
+    )(secrets)
 
 
-def runs(swarm: ParticleFilter, public: Public, plan: Potential | None, *, key: Key) -> Estimate:
+def runs(particle_filter: ParticleFilter, public: Public, plan: Potential | None, *, key: Key) -> Estimate:
     """One estimate per secret, batched [K]."""
-    return jax.vmap(lambda secret, own: swarm(secret, public, own, key=key))(swarm.system.prior.secrets, plan)
+    return jax.vmap(lambda secret, own: particle_filter(secret, public, own, key=key))(
+        particle_filter.system.prior.secrets, plan
+    )
 
 
 def evidence(estimates: Estimate) -> Evidence:

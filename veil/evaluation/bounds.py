@@ -75,7 +75,7 @@ def two_sided_bound(
 
     together = jax.vmap(jax.vmap(one, (None, 0, 0, 0)), (0, None, None, None))
     found = together(jr.split(key, APART + apart), secrets, plan, pinned)
-    true = jax.tree.map(lambda leaf: leaf[MAIN, record.index], found.swarm)
+    true = jax.tree.map(lambda leaf: leaf[MAIN, record.index], found.particles)
     weights = scaled_weights(true.log_weights)
     below = jnp.sum(jnp.where(true.states < states[-1][None, :], weights[:, None], 0.0), axis=0)
     return TwoSidedBound(

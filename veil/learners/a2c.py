@@ -47,11 +47,11 @@ class Memory(eqx.Module):
     critic_steps: optax.OptState
 
 
-class Judged(NamedTuple):
+class ScoredStep(NamedTuple):
     """What a step gives to learn from; batched [B, T].
 
     Attributes:
-        scene: before the release.
+        transition: before the release.
         log_rows: of the kernel that acted.
         used: the rows that something depends on.
         slope: G.
@@ -62,7 +62,7 @@ class Judged(NamedTuple):
         outcome: what the draw was charged, for the log.
     """
 
-    scene: Transition
+    transition: Transition
     log_rows: Table
     used: Bool[Array, "K C"]
     slope: Table
@@ -107,7 +107,7 @@ class A2c(Learner):
         if not (isinstance(policy, GridPolicy) and policy.cells is not None):
             raise ValueError("A2C learns kernels between grids. Begin with a discrete_policy.")
         if len(family) != 1 or family[0].judge is not None:
-            raise ValueError("A2C learns on one problem, judged by the policy's own belief.")
+            raise ValueError("A2C learns on one problem, scored by the policy's own belief.")
         inputs = policy.network.encoder.size + len(policy.system.external_fields) + 1
         dtype = policy.scaling.steps.dtype
         network = eqx.nn.MLP(inputs, 1, self.width, 2, jax.nn.silu, dtype=dtype, key=key)
@@ -123,12 +123,12 @@ class A2c(Learner):
         """Play, judge every step, and make one step of each optimiser."""
         policy, memory = progress.policy, progress.memory
         assert isinstance(policy, GridPolicy) and isinstance(memory, Memory)
-        judged, weights = self.play(family[0], policy, memory.critic, progress.updates, key=key)
+        scored, weights = self.play(family[0], policy, memory.critic, progress.updates, key=key)
         parts = policy.network, memory.critic
-        slopes, errors = eqx.filter_grad(self.loss, has_aux=True)(parts, policy, judged, weights)
+        slopes, errors = eqx.filter_grad(self.loss, has_aux=True)(parts, policy, scored, weights)
         network, actor_steps = self._step(self.learning_rate, parts[0], slopes[0], memory.actor_steps)
         critic, critic_steps = self._step(self.critic_rate, parts[1], slopes[1], memory.critic_steps)
-        metrics = summary(family, [judged.outcome]) | {
+        metrics = summary(family, [scored.outcome]) | {
             "gradient": optax.tree.norm(slopes[0]),
             "critic_error": jnp.sqrt(jnp.mean(weights @ errors**2)),
             "price": progress.price,
@@ -139,24 +139,24 @@ class A2c(Learner):
 
     def play(
         self, problem: Problem, policy: GridPolicy, critic: Critic, updates: Int[Array, ""], *, key: Key
-    ) -> tuple[Judged, Float[Array, " B"]]:
+    ) -> tuple[ScoredStep, Float[Array, " B"]]:
         """Episodes [B, T] with drawn kernels, and their weights, which sum to one."""
         rounds = -(-self.episodes // problem.secrets)
         rows = rounds * problem.secrets
 
-        def episode(number: Int[Array, ""]) -> Judged:
+        def episode(number: Int[Array, ""]) -> ScoredStep:
             coins, start_key, run_key = jr.split(jr.fold_in(key, number), 3)
             actor = Exploring(policy, self.concentration, coins)
 
-            def step(play: EpisodeState, step_key: Key) -> tuple[EpisodeState, Judged]:
+            def step(play: EpisodeState, step_key: Key) -> tuple[EpisodeState, ScoredStep]:
                 own_key, noise_key = jr.split(step_key)
                 following, stage, outcome = problem.step(actor, play, seed=number, key=own_key)
                 assert isinstance(stage.kernel, TableKernel)
-                scene = staged(policy, problem.objective, play, stage.kernel, seed=number, key=noise_key)
+                transition = staged(policy, problem.objective, play, stage.kernel, seed=number, key=noise_key)
                 home = number % problem.secrets, stage.kernel.cell(play.situation.state)
-                used = occupied(scene, stage.kernel.cells.shape[0]).at[home].set(True)
-                judged = self._judge(problem, policy, critic, scene, stage.kernel.log_rows)
-                return following, Judged(scene, stage.kernel.log_rows, used, *judged, outcome)
+                used = occupied(transition, stage.kernel.cells.shape[0]).at[home].set(True)
+                scored = self._score(problem, policy, critic, transition, stage.kernel.log_rows)
+                return following, ScoredStep(transition, stage.kernel.log_rows, used, *scored, outcome)
 
             first = problem.reset(actor, number, key=start_key)
             return jax.lax.scan(step, first, jr.split(run_key, problem.steps))[1]
@@ -165,56 +165,56 @@ class A2c(Learner):
         numbers = updates * rows + jnp.arange(rows, dtype=jnp.int32)
         return jax.vmap(episode)(numbers), jnp.tile(masses, rounds) / rounds
 
-    def _judge(
-        self, problem: Problem, policy: GridPolicy, critic: Critic, scene: Transition, log_rows: Table
+    def _score(
+        self, problem: Problem, policy: GridPolicy, critic: Critic, transition: Transition, log_rows: Table
     ) -> tuple[Table, Scalar, Scalar, Scalar, Scalar]:
         """Slope, charge, following, surplus and value."""
 
         def whole(table: Table) -> tuple[Scalar, tuple[Scalar, Scalar]]:
-            charge = charged(problem.objective, scene, table)
-            following = followed(policy, critic, scene, table)
+            charge = charged(problem.objective, transition, table)
+            following = followed(policy, critic, transition, table)
             return charge + self.discount * following, (charge, following)
 
-        features = policy.features(scene.belief, scene.external, scene.time)
-        middle = policy.table(features, scene.external, scene.time)
+        features = policy.features(transition.belief, transition.external, transition.time)
+        middle = policy.table(features, transition.external, transition.time)
         mean, drawn = jnp.exp(middle.log_rows), jnp.exp(log_rows)
         (usual, _), slope = jax.value_and_grad(whole, has_aux=True)(mean)
         made, (charge, following) = whole(drawn)
         surplus = made - usual - jnp.sum(slope * (drawn - mean))
-        value = critic(features, scene.external, scene.time, policy.scaling)
+        value = critic(features, transition.external, transition.time, policy.scaling)
         return slope, charge, following, surplus, value
 
     def loss(
         self,
         parts: tuple[eqx.Module, Critic],
         policy: GridPolicy,
-        judged: Judged,
+        scored: ScoredStep,
         weights: Float[Array, " B"],
     ) -> tuple[Scalar, Float[Array, "B T"]]:
         """A number whose derivative in the actor estimates that of Σ_t F, in the critic that of its error."""
         network, critic = parts
         policy = eqx.tree_at(lambda one: one.network, policy, network)
-        advantages = _above_others(judged.surplus) if self.credit == "taylor" else self._temporal(judged)
+        advantages = _above_others(scored.surplus) if self.credit == "taylor" else self._temporal(scored)
 
-        def one(step: Judged, advantage: Scalar, target: Scalar) -> tuple[Scalar, Scalar]:
-            scene = step.scene
-            features = policy.features(scene.belief, scene.external, scene.time)
-            mean = jnp.exp(policy.table(features, scene.external, scene.time).log_rows)
+        def one(step: ScoredStep, advantage: Scalar, target: Scalar) -> tuple[Scalar, Scalar]:
+            transition = step.transition
+            features = policy.features(transition.belief, transition.external, transition.time)
+            mean = jnp.exp(policy.table(features, transition.external, transition.time).log_rows)
             scores = dirichlet_log_density(step.log_rows, self.concentration * mean)
             actor = advantage * jnp.sum(jnp.where(step.used, scores, 0.0))
             if self.credit == "taylor":
                 actor = actor + jnp.sum(step.slope * mean)
-            return actor, target - critic(features, scene.external, scene.time, policy.scaling)
+            return actor, target - critic(features, transition.external, transition.time, policy.scaling)
 
-        actor, errors = jax.vmap(jax.vmap(one))(judged, advantages, self._targets(judged))
+        actor, errors = jax.vmap(jax.vmap(one))(scored, advantages, self._targets(scored))
         return jnp.sum(weights @ (actor + errors**2)), errors
 
-    def _temporal(self, judged: Judged) -> Float[Array, "B T"]:
+    def _temporal(self, scored: ScoredStep) -> Float[Array, "B T"]:
         """δ, with the values of the states that were reached."""
-        reached = jnp.pad(judged.value[:, 1:], ((0, 0), (0, 1)))
-        return judged.charge + self.discount * reached - judged.value
+        reached = jnp.pad(scored.value[:, 1:], ((0, 0), (0, 1)))
+        return scored.charge + self.discount * reached - scored.value
 
-    def _targets(self, judged: Judged) -> Float[Array, "B T"]:
+    def _targets(self, scored: ScoredStep) -> Float[Array, "B T"]:
         """What the critic should have said."""
 
         def back(later: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -222,8 +222,8 @@ class A2c(Learner):
             target = charge + self.discount * ((1.0 - self.trace) * following + self.trace * later)
             return target, target
 
-        steps = judged.charge.T, judged.following.T
-        last = jnp.zeros_like(judged.charge[:, 0])
+        steps = scored.charge.T, scored.following.T
+        last = jnp.zeros_like(scored.charge[:, 0])
         return jax.lax.scan(back, last, steps, reverse=True)[1].T
 
     def _optimiser(self, rate: float) -> optax.GradientTransformation:

@@ -12,7 +12,7 @@ from veil.types import External, Features, Key, Scalar, Secret, State, Vector
 _DEEP = 2  # hidden layers
 
 
-class Sight(eqx.Module):
+class Observation(eqx.Module):
     """What an owner sees before a release, beside the belief. Private."""
 
     secret: Secret
@@ -38,9 +38,14 @@ class Critic(eqx.Module):
         layers = eqx.nn.MLP(inputs, "scalar", width, _DEEP, jax.nn.relu, dtype=unit.dtype, key=key)
         return cls(layers)
 
-    def __call__(self, features: Features, sight: Sight, action: Vector, scaling: Scaling) -> Scalar:
+    def __call__(
+        self, features: Features, observation: Observation, action: Vector, scaling: Scaling
+    ) -> Scalar:
         """The expected charges to come."""
-        public, private = scaling.public(sight.external, sight.time), scaling.point(sight.secret, sight.state)
+        public, private = (
+            scaling.public(observation.external, observation.time),
+            scaling.point(observation.secret, observation.state),
+        )
         return self.layers(jnp.concatenate([features, public, private, action]))
 
 

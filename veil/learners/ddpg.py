@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from veil.beliefs.base import Belief
 from veil.learners.base import Family, Learner, Metrics, Progress, dual_ascent
-from veil.learners.critic import Critic, Sight, described
+from veil.learners.critic import Critic, Observation, described
 from veil.learners.design import scaling_of
 from veil.learners.experience import Replay, Step, explored
 from veil.learners.pathwise import summary
@@ -51,10 +51,10 @@ class Charges(eqx.Module):
         """What the critic says, batched."""
         scaling = scaling_of(self.policy)
 
-        def one(belief: Belief, sight: Sight, action: Vector) -> Scalar:
-            return critic(encoder(belief, scaling), sight, action, scaling)
+        def one(belief: Belief, observation: Observation, action: Vector) -> Scalar:
+            return critic(encoder(belief, scaling), observation, action, scaling)
 
-        return jax.vmap(one)(now.belief, now.sight, action)
+        return jax.vmap(one)(now.belief, now.observation, action)
 
     def present(
         self, network: Network, now: Step, *, key: Key
@@ -63,20 +63,20 @@ class Charges(eqx.Module):
         policy = eqx.tree_at(lambda one: one.network, self.policy, network)
         system, scaling, objective = policy.system, scaling_of(policy), self.problem.objective
 
-        def one(belief: Belief, sight: Sight, key: Key) -> tuple[Scalar, Vector]:
-            features = policy.features(belief, sight.external, sight.time)
-            kernel = policy.kernel(features, sight.external, sight.time)
-            law, output = kernel(sight.secret, sight.state), system.output(sight.state)
+        def one(belief: Belief, observation: Observation, key: Key) -> tuple[Scalar, Vector]:
+            features = policy.features(belief, observation.external, observation.time)
+            kernel = policy.kernel(features, observation.external, observation.time)
+            law, output = kernel(observation.secret, observation.state), system.output(observation.state)
             action = described(law, output, scaling)
             if not self.direct:
                 return jnp.zeros_like(self.price), action
             measure_key, draw_key = jr.split(key)
             leakage = self.problem.measure(belief, kernel, key=measure_key)
             shared = law.sample(jr.normal(draw_key, (law.noise_size,), output.dtype))
-            paid = self.price * system.distortion(sight.state, shared)
+            paid = self.price * system.distortion(observation.state, shared)
             return (objective.privacy_weight * leakage + paid) / self.unit, action
 
-        return jax.vmap(one)(now.belief, now.sight, jr.split(key, now.weight.shape[0]))
+        return jax.vmap(one)(now.belief, now.observation, jr.split(key, now.weight.shape[0]))
 
     def target(self, slow: tuple[Network, Critic], now: Step, after: Step, *, key: Key) -> Float[Array, " B"]:
         """What the critic should have said: what was charged, and what is to come by the slow networks."""

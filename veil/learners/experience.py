@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief
 from veil.laws import Gaussian, Kernel
-from veil.learners.critic import Sight, described
+from veil.learners.critic import Observation, described
 from veil.learners.design import scaling_of
 from veil.policies.base import LearnedPolicy, Policy, Time, Wrapping
 from veil.policies.geometry import nearest
@@ -81,7 +81,7 @@ class Step(eqx.Module):
     """One step as it is kept: what was known, what was done, what it charged."""
 
     belief: Belief
-    sight: Sight
+    observation: Observation
     action: Vector
     outcome: Outcome
     weight: Scalar  # prior mass of the secret, times the number of secrets
@@ -103,9 +103,9 @@ def explored(problem: Problem, policy: LearnedPolicy, number: Array, size: Scala
         assert stage.kernel is not None
         state = seen(policy, now.state)
         action = described(stage.kernel(now.believed, state), policy.system.output(state), scaling_of(policy))
-        sight = Sight(now.believed, state, now.external, now.time)
+        observation = Observation(now.believed, state, now.external, now.time)
         last = (now.time >= problem.steps).astype(mass.dtype)
-        return after, Step(play.belief, sight, action, outcome, mass, last)
+        return after, Step(play.belief, observation, action, outcome, mass, last)
 
     first = problem.reset(policy, number, key=start_key)
     return jax.lax.scan(step, first, (shifts, stretches, jr.split(run_key, problem.steps)))[1]

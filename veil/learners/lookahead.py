@@ -65,7 +65,7 @@ def staged(
     seed: Array,
     key: Key,
 ) -> Transition:
-    """The scene of the next release. Particles move by the public randomness of the step, as they will."""
+    """The next step, prepared: particles are moved by the public randomness that the real step will use."""
     belief, situation, system = play.belief, play.situation, policy.system
     assert isinstance(belief, ParticleBelief)
     # A belief that sees no release neither weighs nor resamples: its particles stay who they are.
@@ -89,40 +89,40 @@ def staged(
     )
 
 
-def occupied(scene: Transition, count: int) -> Bool[Array, "K C"]:
+def occupied(transition: Transition, count: int) -> Bool[Array, "K C"]:
     """Which of the cells hold particles, per secret."""
-    none = jnp.zeros((scene.cells.shape[0], count), bool)
-    return jax.vmap(lambda row, cells: row.at[cells].set(True))(none, scene.cells)
+    none = jnp.zeros((transition.cells.shape[0], count), bool)
+    return jax.vmap(lambda row, cells: row.at[cells].set(True))(none, transition.cells)
 
 
-def charged(objective: Objective, scene: Transition, table: Table) -> Scalar:
+def charged(objective: Objective, transition: Transition, table: Table) -> Scalar:
     """ρ · leakage of a kernel in this step, exact, and what the belief expects it to pay."""
-    joint = _joint(scene, jnp.log(jnp.maximum(table, jnp.finfo(table.dtype).tiny)))
+    joint = _joint(transition, jnp.log(jnp.maximum(table, jnp.finfo(table.dtype).tiny)))
     told = finite_information(
-        scene.belief.log_masses, logsumexp(joint, axis=1) - scene.belief.log_masses[:, None]
+        transition.belief.log_masses, logsumexp(joint, axis=1) - transition.belief.log_masses[:, None]
     )
-    return objective.privacy_weight * told + jnp.sum(jnp.exp(joint) * scene.paid)
+    return objective.privacy_weight * told + jnp.sum(jnp.exp(joint) * transition.paid)
 
 
-def followed(policy: GridPolicy, critic: Critic, scene: Transition, table: Table) -> Scalar:
+def followed(policy: GridPolicy, critic: Critic, transition: Transition, table: Table) -> Scalar:
     """Σ_y p(y | K) V(next | y): the belief after each value that may be shared, as the critic sees it."""
-    joint = _joint(scene, jnp.log(jnp.maximum(table, jnp.finfo(table.dtype).tiny)))
+    joint = _joint(transition, jnp.log(jnp.maximum(table, jnp.finfo(table.dtype).tiny)))
     by_secret = logsumexp(joint, axis=1)
     likely = logsumexp(by_secret, axis=0)
-    start = scene.belief
+    start = transition.belief
 
     def value(joint: Array, by_secret: Array, likely: Array, atom: Array) -> Scalar:
         log_masses, log_weights = by_secret - likely, joint - by_secret[:, None]
-        belief = ParticleBelief(start.secrets, log_masses, scene.after, log_weights, None, start.scheme)
-        answer = policy.system.react(scene.external, atom, scene.noise)
-        features = policy.features(belief, answer, scene.time + 1)
-        return critic(features, answer, scene.time + 1, policy.scaling)
+        belief = ParticleBelief(start.secrets, log_masses, transition.after, log_weights, None, start.scheme)
+        answer = policy.system.react(transition.external, atom, transition.noise)
+        features = policy.features(belief, answer, transition.time + 1)
+        return critic(features, answer, transition.time + 1, policy.scaling)
 
     values = jax.vmap(value, (2, 1, 0, 0))(joint, by_secret, likely, policy.atoms)
     return jnp.exp(likely) @ values
 
 
-def _joint(scene: Transition, log_table: Table) -> Float[Array, "K M J"]:
+def _joint(transition: Transition, log_table: Table) -> Float[Array, "K M J"]:
     """Log-probability of secret, particle and release."""
-    rows = jax.vmap(lambda table, cells: table[cells])(log_table, scene.cells)
-    return (scene.belief.log_masses[:, None] + scene.belief.log_weights)[:, :, None] + rows
+    rows = jax.vmap(lambda table, cells: table[cells])(log_table, transition.cells)
+    return (transition.belief.log_masses[:, None] + transition.belief.log_weights)[:, :, None] + rows
