@@ -283,6 +283,26 @@ class Kernel(eqx.Module):
     def __call__(self, secret: Secret, state: State) -> Law:
         """The law of the release if the secret and the state were these."""
 
+    def release_law(self, secret: Secret, state: State, memory: Array) -> Law:
+        """The law that the owner draws from; most kernels do not read its private memory."""
+        del memory
+        return self(secret, state)
+
+
+class MemoryKernel(Kernel):
+    """A kernel that reads the owner's private memory, so that only the owner can compute its laws."""
+
+    def __call__(self, secret: Secret, state: State) -> Law:
+        """Refuse: the secret and the state do not determine the law."""
+        raise TypeError(
+            "This release comes from the owner's private memory: no belief can predict it, and no leakage "
+            "method can charge for it. Ask `policy.has_memory` first."
+        )
+
+    @abc.abstractmethod
+    def release_law(self, secret: Secret, state: State, memory: Array) -> Law:
+        """The law of the release, from the memory of this step."""
+
 
 class Components(eqx.Module):
     """N Gaussian components with joint log-weights (they sum to one over all N) and a secret each.

@@ -119,7 +119,6 @@ class Problem(eqx.Module):
         self, policy: Policy, play: EpisodeState, stage: StepOutput, measure_key: Key, judge_key: Key
     ) -> tuple[Belief | None, Scalar]:
         """What the release tells, and the judge after it."""
-        assert stage.kernel is not None  # problems are about policies, not about private memories
         if play.judge is None:
             return None, self.measure(stage.belief, stage.kernel, key=measure_key)
         now, plant = play.situation, self.world.plant

@@ -11,7 +11,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief, Health
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.step import (
     Record,
     Seed,
@@ -38,7 +38,7 @@ class Trail(eqx.Module):
 
 def rollout(
     system: System,
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     steps: int,
     *,
     public_seed: Seed,

@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.policies.plain import Truth
 from veil.rollout import rollout
 from veil.step import Record
@@ -59,9 +59,7 @@ class Scenario(eqx.Module):
         return secret * (1.0 + self.error * jr.normal(key, secret.shape, secret.dtype))
 
 
-def play(
-    world: Scenario, policy: Policy | PrivatePolicy, steps: int, *, number: Int[Array, ""] | int, key: Key
-) -> Record:
+def play(world: Scenario, policy: Policy, steps: int, *, number: Int[Array, ""] | int, key: Key) -> Record:
     """Play one episode of a world.
 
     Args:

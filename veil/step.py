@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from veil.beliefs.base import Belief, Health, PriorBelief
+from veil.beliefs.base import Belief, Health
 from veil.laws import Kernel, Law
-from veil.policies.base import Gate, Memory, Policy, PrivatePolicy, Time
+from veil.policies.base import Gate, Memory, Policy, Time
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
 
@@ -24,7 +24,7 @@ class WorldState(eqx.Module):
 
     `believed` is what the owner takes its secret for, in the terms of its own model; it is the secret
     itself unless the owner errs. The owner sees the leading coordinates of the state, as many as its model
-    has. `memory` is that of a policy which has one.
+    has. `memory` is that of the policy, empty for most.
     """
 
     secret: Secret
@@ -32,7 +32,7 @@ class WorldState(eqx.Module):
     state: State
     external: External
     time: Time
-    memory: Memory | None
+    memory: Memory
 
 
 class StreamOverride(eqx.Module):
@@ -54,11 +54,11 @@ class StepOutput(eqx.Module):
 
     belief: Belief  # before y_t: leakage is measured under this one
     features: Features
-    kernel: Kernel | None  # None where the owner's memory decides
+    kernel: Kernel
     shared: Shared
     withheld: Bool[Array, ""] | None  # whether y_t was kept back; None where that cannot be
     log_choice: Scalar  # log-probability of what was discrete in the draw of y_t; 0 where nothing was
-    health: Health | None
+    health: Health
 
 
 def public_key(seed: Seed, time: Time | int) -> Key:
@@ -66,10 +66,8 @@ def public_key(seed: Seed, time: Time | int) -> Key:
     return jr.fold_in(jr.key(seed), time)
 
 
-def first_belief(policy: Policy | PrivatePolicy, seed: Seed) -> Belief:
-    """The policy's belief at t = 1; the prior, for good, where the owner's memory decides."""
-    if isinstance(policy, PrivatePolicy):
-        return PriorBelief.start(policy.system)
+def first_belief(policy: Policy, seed: Seed) -> Belief:
+    """The policy's belief at t = 1."""
     return policy.start(key=public_key(seed, 0))
 
 
@@ -100,7 +98,7 @@ def update_belief(
 
 def begin(
     system: System,
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     secret: Secret,
     *,
     key: Key,
@@ -118,13 +116,13 @@ def begin(
     law = system.initial(secret)
     state = law.sample(jr.normal(key, (law.noise_size,), law.mean.dtype))
     believed = secret if believed is None else believed
-    memory = policy.begin(believed, seen(policy, state)) if isinstance(policy, PrivatePolicy) else None
+    memory = policy.init_memory(believed, seen(policy, state))
     start = jnp.asarray(1, jnp.int32)
     return WorldState(secret, believed, state, system.initial_external(), start, memory)
 
 
 def share(
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     belief: Belief,
     situation: WorldState,
     *,
@@ -135,24 +133,21 @@ def share(
     """The owner's half: decide the law of y_t, draw from it, let the belief take it in.
 
     Args:
-        policy: maps public knowledge to a kernel, or the owner's memory to a law.
+        policy: maps public knowledge to a kernel.
         belief: the policy's belief before y_t.
-        situation: the true secret and state; only the draw of y_t reads them.
+        situation: the true secret and state, and the memory; only the draw of y_t reads them.
         seed: the public seed of the episode.
         key: private randomness for the draw.
         live: what a stream imposes, on a policy whose kernels have a gate.
     """
     external = situation.external
-    if isinstance(policy, PrivatePolicy):
-        assert situation.memory is not None  # given by `begin`
-        shared, choice = _draw(policy.law(situation.memory), situation.state, key)
-        return belief, StepOutput(belief, jnp.zeros(0, shared.dtype), None, shared, None, choice, None)
     features = policy_features(policy, belief, external, situation.time)
     kernel = policy.kernel(features, external, situation.time)
     if live is not None:
         assert isinstance(kernel, Gate)  # streams share by a `Budgeted` policy
         kernel = kernel.shut_if(live.missing)
-    shared, choice = _draw(kernel(situation.believed, seen(policy, situation.state)), situation.state, key)
+    law = kernel.release_law(situation.believed, seen(policy, situation.state), situation.memory)
+    shared, choice = _draw(law, situation.state, key)
     if live is not None:
         shared = jnp.where(live.known, live.shared, shared)
     withheld = kernel.withheld if isinstance(kernel, Gate) else None
@@ -162,7 +157,7 @@ def share(
 
 
 def proceed(
-    system: System, policy: Policy | PrivatePolicy, situation: WorldState, stage: StepOutput, *, key: Key
+    system: System, policy: Policy, situation: WorldState, stage: StepOutput, *, key: Key
 ) -> WorldState:
     """The world's half: x_{t+1} from (x_t, w_t), then w_{t+1} from (w_t, y_t); then the owner remembers."""
     move_key, reply_key = jr.split(key)
@@ -173,15 +168,12 @@ def proceed(
     if stage.withheld is not None:
         without = system.react(situation.external, None, noise)
         external = jnp.where(stage.withheld, without, external)
-    memory = situation.memory
-    if isinstance(policy, PrivatePolicy):
-        assert memory is not None  # given by `begin`
-        step = seen(policy, situation.state), situation.external, seen(policy, state)
-        memory = policy.remember(memory, situation.believed, *step)
+    step = seen(policy, situation.state), situation.external, seen(policy, state)
+    memory = policy.update_memory(situation.memory, situation.believed, *step)
     return WorldState(situation.secret, situation.believed, state, external, situation.time + 1, memory)
 
 
-def seen(policy: Policy | PrivatePolicy, state: State) -> Vector:
+def seen(policy: Policy, state: State) -> Vector:
     """The part of the state that the owner's model knows."""
     return state[: len(policy.system.state_fields)]
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from veil.beliefs.base import Belief
 from veil.leakage.per_step import Measure
-from veil.policies.base import PlainPolicy, Policy, PrivatePolicy
+from veil.policies.base import PlainPolicy, Policy
 from veil.step import Record, Transcript, first_belief, policy_features, public_key, update_belief
 from veil.types import Scalar
 
@@ -22,9 +22,9 @@ class Charges(eqx.Module):
     clamped: Float[Array, "*E"]  # every step cut to between 0 and the entropy of the belief then
 
 
-def chargeable(policy: Policy | PrivatePolicy) -> bool:
+def chargeable(policy: Policy) -> bool:
     """Whether the policy has a belief of its own to be charged by."""
-    return not isinstance(policy, PrivatePolicy | PlainPolicy)
+    return not isinstance(policy, PlainPolicy)
 
 
 def charge(policy: Policy, transcript: Transcript) -> Charges:

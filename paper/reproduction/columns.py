@@ -10,7 +10,7 @@ from veil.settings import PRESETS, ObjectiveWeights, PolicyDesign, Preset
 
 if TYPE_CHECKING:
     from veil.learners.run import Settings
-    from veil.policies.base import Policy, PrivatePolicy
+    from veil.policies.base import Policy
     from veil.systems.base import System
 
 
@@ -35,7 +35,7 @@ class Column:
     name: str
     title: str
     preset: Preset | None = None
-    make: "Callable[[System], Policy | PrivatePolicy] | None" = None
+    make: "Callable[[System], Policy] | None" = None
     like: str = ""
     printed: Who | None = None
 
@@ -54,7 +54,7 @@ def _transport(system: "System") -> "Policy":
     return Transport(system, jnp.asarray((0.06, 0.1), float))
 
 
-def _counterfactual(system: "System") -> "PrivatePolicy":
+def _counterfactual(system: "System") -> "Policy":
     from veil.policies.counterfactual import Counterfactual
 
     return Counterfactual(system)

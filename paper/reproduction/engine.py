@@ -20,7 +20,7 @@ from veil.evaluation.episodes import select_episodes
 from veil.evaluation.evaluate import Context
 from veil.io import Store, StoreError, fingerprint
 from veil.learners import run as runs
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.policies.plain import GaussianNoise
 from veil.settings import AuditSettings
 from veil.step import Record
@@ -88,7 +88,7 @@ class Study:
             return as_float64(Platoon())
 
     @cached_property
-    def as_trained(self) -> Policy | PrivatePolicy:
+    def as_trained(self) -> Policy:
         """The policy with the belief that it was made with."""
         with jax.enable_x64(True):
             column = self.column
@@ -99,7 +99,7 @@ class Study:
             return as_float64(self._learned())
 
     @cached_property
-    def policy(self) -> Policy | PrivatePolicy:
+    def policy(self) -> Policy:
         """The policy as it is judged: with more particles, if it has any."""
         return with_particles(self.as_trained, self.extent.particles)
 
@@ -141,7 +141,7 @@ class Study:
         mark = fingerprint(self.as_trained, self.extent, veil.__version__)
         return Store(self.work.folder / "columns" / self.column.name, mark)
 
-    def context(self, system: Platoon, policy: Policy | PrivatePolicy) -> Context:
+    def context(self, system: Platoon, policy: Policy) -> Context:
         """An audit of this policy in this system."""
         extent = self.extent
         options = AuditSettings(steps=extent.steps, episodes=extent.audit_episodes, seed=extent.seed)
@@ -185,7 +185,7 @@ class Study:
     @cached_property
     def read(self) -> Arrays | None:
         """Posteriors and means over time, see `stages.read`; None where the owner's memory decides."""
-        if isinstance(self.policy, PrivatePolicy):
+        if self.policy.has_memory:
             return None
         rows = np.arange(self.secrets * self.extent.read_episodes)
 

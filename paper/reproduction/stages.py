@@ -14,7 +14,6 @@ from veil.evaluation.evaluate import (
     verdict_without_attacks,
 )
 from veil.evaluation.utility import TRAFFIC
-from veil.policies.base import PrivatePolicy
 from veil.scenarios import nominal
 from veil.step import Record
 from veil.systems.platoon import Platoon
@@ -69,7 +68,6 @@ def read(context: Context, records: Record, particles: int) -> Arrays:
     """Posterior of the secret and mean of the state after each release, by one and the same reader."""
     system, policy = context.system, context.policy
     assert isinstance(system, Platoon)
-    assert not isinstance(policy, PrivatePolicy)
     reader = Reader(system, policy, particles, context.kind)
 
     def run(part: np.ndarray) -> Reading:
@@ -89,7 +87,6 @@ def read(context: Context, records: Record, particles: int) -> Arrays:
 def charged(context: Context, count: int) -> Arrays:
     """The paper's bound per episode, as it is and clamped."""
     policy = context.policy
-    assert not isinstance(policy, PrivatePolicy)
     records = played(context, count)
 
     def run(part: np.ndarray) -> Charges:

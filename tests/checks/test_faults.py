@@ -16,10 +16,10 @@ from veil.checks.findings import Rule, Support, examined
 from veil.checks.learner import check_learner
 from veil.checks.measure import check_measure
 from veil.checks.policy import check_policy, density
-from veil.laws import Finite, Gaussian, Kernel, Mixture, Point
+from veil.laws import Finite, Gaussian, Kernel, MemoryKernel, Mixture, Point
 from veil.leakage import estimate_per_component
 from veil.learners import Learner, Progress
-from veil.policies import PlainPolicy, Policy, PrivatePolicy
+from veil.policies import PlainPolicy, Policy
 from veil.systems import Gain, System
 
 COUNT = itertools.count()
@@ -61,21 +61,28 @@ class Counting(Policy):
         return Made(lambda state: Gaussian(state, jnp.ones((1, 1), state.dtype)))
 
 
-class Blurting(PrivatePolicy):
+class Remembered(MemoryKernel):
+    def release_law(self, secret, state, memory):
+        return Point(memory)
+
+
+class Blurting(PlainPolicy):
     """Remembers its own state and shares it."""
 
     system: System
 
-    def begin(self, secret, state):
+    has_memory = True
+
+    def init_memory(self, secret, state):
         return state
 
-    def law(self, memory):
-        return Point(memory)
+    def kernel(self, features, external, time):
+        return Remembered()
 
-    def remember(self, memory, secret, state, external, after):
+    def update_memory(self, memory, secret, state, external, after):
         return after
 
-    def coast(self, memory, external):
+    def coast_memory(self, memory, external):
         return memory
 
 

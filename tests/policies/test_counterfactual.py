@@ -62,12 +62,13 @@ def test_the_true_copy_is_the_true_state_and_the_first_release_is_true(float64):
     system = Platoon()
     policy = Counterfactual(system, centre="mean")
     secret, state = system.prior.secrets[1], jnp.asarray([15.3, 19.1])
-    memory = policy.begin(secret, state)
+    memory = policy.init_memory(secret, state)
     assert np.array_equal(memory, np.repeat(state[None], 4, axis=0))
     after = jnp.asarray([15.2, 19.3])
-    memory = policy.remember(memory, secret, state, system.initial_external(), after)
+    memory = policy.update_memory(memory, secret, state, system.initial_external(), after)
     assert np.allclose(memory[1], after, rtol=1e-15)
-    law = policy.law(memory)
+    kernel = policy.kernel(jnp.zeros(0), system.initial_external(), jnp.asarray(1, jnp.int32))
+    law = kernel.release_law(secret, after, memory)
     assert isinstance(law, Point) and np.allclose(law.value, np.mean(memory, axis=0))
 
 

@@ -15,13 +15,13 @@ from veil.checks.findings import ContractReport, Rule, Support, examined
 from veil.evaluation.bounds import AGREE, bounder_candidates
 from veil.laws import Finite, Gaussian, Law, Mixture, SwitchedLaw
 from veil.learners.pathwise import surrogate
-from veil.policies.base import LearnedPolicy, Policy, PrivatePolicy
+from veil.policies.base import LearnedPolicy, Policy
 from veil.problem import problem
 from veil.rollout import replay, rollout
 from veil.step import Record, begin, first_features
 from veil.systems.base import System
 from veil.systems.probes import degenerate, evaluate, law_fault
-from veil.types import as_float64
+from veil.types import Secret, State, as_float64
 
 
 def density(laws: Law) -> Support:
@@ -68,7 +68,7 @@ def _mixture(laws: Mixture) -> Support:
 STEPS, ROUNDS = 4, 2  # of the episodes that are played, and per secret
 
 
-def check_policy(policy: Policy | PrivatePolicy | object, system: System | None = None) -> ContractReport:
+def check_policy(policy: Policy | object, system: System | None = None) -> ContractReport:
     """Examine a policy on a few short episodes, in double precision. Never raises: faults become findings.
 
     Args:
@@ -77,7 +77,7 @@ def check_policy(policy: Policy | PrivatePolicy | object, system: System | None 
     """
     name = type(policy).__name__
     with jax.enable_x64(True):
-        if not isinstance(policy, Policy | PrivatePolicy):
+        if not isinstance(policy, Policy):
             wrong = Support(False, f"{name} is not a policy; subclass veil.policies.Policy.")
             return examined(name, "policy", {"kind": Rule(lambda: wrong)})
         policy = as_float64(policy)
@@ -85,7 +85,7 @@ def check_policy(policy: Policy | PrivatePolicy | object, system: System | None 
         return examined(name, "policy", _rules(policy, world))
 
 
-def _rules(policy: Policy | PrivatePolicy, world: System) -> dict[str, Rule]:
+def _rules(policy: Policy, world: System) -> dict[str, Rule]:
     """Those for every policy, then those of its kind."""
     played = cache(lambda: _played(policy, world))
     rules = {
@@ -93,7 +93,7 @@ def _rules(policy: Policy | PrivatePolicy, world: System) -> dict[str, Rule]:
         "pure": Rule(lambda: _pure(policy, world, played())),
         "density": Rule(lambda: density(_laws(policy, world))),
     }
-    if isinstance(policy, PrivatePolicy):
+    if policy.has_memory:
         return rules | {"coupled": Rule(lambda: _coupled(policy, world, played()), "warning")}
     rules |= {
         "replay": Rule(lambda: _replayed(policy, played())),
@@ -104,17 +104,20 @@ def _rules(policy: Policy | PrivatePolicy, world: System) -> dict[str, Rule]:
     return rules
 
 
-def _first_law(policy: Policy | PrivatePolicy, world: System) -> Law:
+def _first_law(policy: Policy, world: System) -> Law:
     """The law of the first release of the first secret, at the middle of the start."""
     secret = world.prior.secrets[0]
     state = world.initial(secret).mean[: len(policy.system.state_fields)]
-    if isinstance(policy, PrivatePolicy):
-        return policy.law(policy.begin(secret, state))
-    time = jnp.asarray(1, jnp.int32)
-    return policy.kernel(first_features(policy), world.initial_external(), time)(secret, state)
+    return _law_at(policy, world, secret, state)
 
 
-def _law(policy: Policy | PrivatePolicy, world: System) -> Support:
+def _law_at(policy: Policy, world: System, secret: Secret, state: State) -> Law:
+    """The law of the first release."""
+    kernel = policy.kernel(first_features(policy), world.initial_external(), jnp.asarray(1, jnp.int32))
+    return kernel.release_law(secret, state, policy.init_memory(secret, state))
+
+
+def _law(policy: Policy, world: System) -> Support:
     """A kernel gives a law of the release, of the size that the system shares."""
     law = eqx.filter_eval_shape(lambda: _first_law(policy, world))
     if not isinstance(law, Law):
@@ -127,7 +130,7 @@ def _law(policy: Policy | PrivatePolicy, world: System) -> Support:
     return Support(True, f"{type(law).__name__} releases of {size} numbers.")
 
 
-def _played(policy: Policy | PrivatePolicy, world: System) -> Record:
+def _played(policy: Policy, world: System) -> Record:
     """A few episodes, one by one, the same ones every time; traced anew at every call."""
     secrets = world.prior.secrets.shape[0]
 
@@ -140,7 +143,7 @@ def _played(policy: Policy | PrivatePolicy, world: System) -> Record:
     return evaluate(lambda numbers: jax.lax.map(one, numbers), numbers)
 
 
-def _pure(policy: Policy | PrivatePolicy, world: System, first: Record) -> Support:
+def _pure(policy: Policy, world: System, first: Record) -> Support:
     """The same keys give the same releases, and all of them are numbers."""
     second = _played(policy, world)
     if not np.all(np.isfinite(first.public.shared)) or not np.all(np.isfinite(first.public.features)):
@@ -154,17 +157,14 @@ def _pure(policy: Policy | PrivatePolicy, world: System, first: Record) -> Suppo
     return Support(True, f"{len(first.index)} episodes of {STEPS} steps, twice the same.")
 
 
-def _laws(policy: Policy | PrivatePolicy, world: System) -> Law:
+def _laws(policy: Policy, world: System) -> Law:
     """The first release's law at a few secrets and states, batched."""
     secrets = world.prior.secrets
     numbers = np.random.default_rng(0).standard_normal((secrets.shape[0], len(world.state_fields)))
 
     def one(secret: Array, noise: Array) -> Law:
         state = world.initial(secret).sample(noise)[: len(policy.system.state_fields)]
-        if isinstance(policy, PrivatePolicy):
-            return policy.law(policy.begin(secret, state))
-        time = jnp.asarray(1, jnp.int32)
-        return policy.kernel(first_features(policy), world.initial_external(), time)(secret, state)
+        return _law_at(policy, world, secret, state)
 
     return eqx.filter_jit(jax.vmap(one))(secrets, jnp.asarray(numbers))
 
@@ -190,14 +190,16 @@ def _auditable(policy: Policy, world: System) -> Support:
     return Support(True, f"Bounded from above by {rungs[0].name}.")
 
 
-def _coupled(policy: PrivatePolicy, world: System, record: Record) -> Support:
+def _coupled(policy: Policy, world: System, record: Record) -> Support:
     """The same noise gives the same releases whatever the secret: how the audit bounds private memories."""
     secrets = world.prior.secrets.shape[0]
     shared = np.asarray(record.public.shared).reshape(ROUNDS, secrets, -1)
     memory = eqx.filter_eval_shape(lambda: begin(world, policy, world.prior.secrets[0], key=jr.key(0)).memory)
-    coasted = eqx.filter_eval_shape(policy.coast, memory, world.initial_external())
+    coasted = eqx.filter_eval_shape(policy.coast_memory, memory, world.initial_external())
     if (coasted.shape, coasted.dtype) != (memory.shape, memory.dtype):
-        return Support(False, f"`coast` must return a memory of shape {memory.shape}; got {coasted.shape}.")
+        return Support(
+            False, f"`coast_memory` must return a memory of shape {memory.shape}; got {coasted.shape}."
+        )
     gap = np.max(np.abs(shared - shared[:, :1]) / (1.0 + np.abs(shared)))
     if gap > AGREE:
         return Support(False, f"Releases of two secrets differ by {gap:.2g}; the audit will not certify.")

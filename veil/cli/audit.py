@@ -16,7 +16,7 @@ from veil.cli.policies import Choice, agree, run_folder, subject
 from veil.settings import AuditSettings
 
 if TYPE_CHECKING:
-    from veil.policies.base import Policy, PrivatePolicy
+    from veil.policies.base import Policy
     from veil.results import audit as result
     from veil.step import Record
     from veil.systems.base import System
@@ -92,7 +92,7 @@ class Audit:
         if publish(found, self.folder, explain=self.explain):
             sys.exit(REFUSED)
 
-    def build(self) -> "tuple[System, Policy | PrivatePolicy]":
+    def build(self) -> "tuple[System, Policy]":
         """The system and the policy; checks what depends on both."""
         _, system, policy = subject(self.system, self.sharing)
         least = 2 * len(system.prior.secrets)
@@ -100,7 +100,7 @@ class Audit:
             raise Mistake(f"give at least --episodes {least}, two per secret; 1024 for a narrow interval.")
         return system, policy
 
-    def measure(self, system: "System", policy: "Policy | PrivatePolicy") -> "result.Audit":
+    def measure(self, system: "System", policy: "Policy") -> "result.Audit":
         """The audit itself, with progress on stderr."""
         import veil
         from veil.evaluation import audit as engine
@@ -111,7 +111,7 @@ class Audit:
         with progress() as report:
             return engine.audit(system, policy, self.extent, records=records, progress=report, store=store)
 
-    def recorded(self, system: "System", policy: "Policy | PrivatePolicy") -> "Record | None":
+    def recorded(self, system: "System", policy: "Policy") -> "Record | None":
         """The episodes of the file, if there is one."""
         if self.transcripts is None:
             return None

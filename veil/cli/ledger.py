@@ -16,7 +16,7 @@ from veil.cli.policies import RUN, Choice
 from veil.cli.share import EXHAUSTED, LEDGER
 
 if TYPE_CHECKING:
-    from veil.policies.base import Policy, PrivatePolicy
+    from veil.policies.base import Policy
     from veil.sharing.account import Account
     from veil.sharing.recompute_charges import RecomputedCharges
 
@@ -118,13 +118,12 @@ class Ledger:
     def charged_again(self, account: "Account") -> "list[RecomputedCharges]":
         """By a stronger method; what is wrong with the flags ends the program here."""
         from veil.io import StoreError
-        from veil.policies.base import PrivatePolicy
         from veil.sharing.ledger import LedgerError
         from veil.sharing.recompute_charges import rebuilt, recompute_charges
 
         try:
             policy = self.build(account)
-            if isinstance(policy, PrivatePolicy):
+            if policy.has_memory:
                 raise Mistake("a policy with private memory is charged nothing; leave out --recompute.")
             made = rebuilt(
                 policy,
@@ -138,7 +137,7 @@ class Ledger:
         except (Mistake, StoreError, LedgerError, OSError, ValueError) as error:
             complain("ledger", error)
 
-    def build(self, account: "Account") -> "Policy | PrivatePolicy":
+    def build(self, account: "Account") -> "Policy":
         """The policy with the system that the ledger names."""
         names = {type(systems.build(name)).__name__: name for name in systems.NAMES}
         kind = account.about["system"]

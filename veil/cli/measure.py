@@ -15,7 +15,7 @@ from veil.cli.policies import SD, Choice
 from veil.settings import MeasureSettings
 
 if TYPE_CHECKING:
-    from veil.policies.base import Policy, PrivatePolicy
+    from veil.policies.base import Policy
     from veil.recordings.reader import Log
     from veil.results.measurement import Measurement
     from veil.systems.base import System
@@ -137,7 +137,7 @@ class Measure:
             report("recordings", len(logs), len(logs))
         return found
 
-    def policy(self, model: "System") -> "Policy | PrivatePolicy":
+    def policy(self, model: "System") -> "Policy":
         """The policy for a model."""
         return self.sharing.choice.build(model, self.system)
 

@@ -14,7 +14,7 @@ from veil.cli.mistakes import Mistake, known
 from veil.cli.own_system import is_own, short
 
 if TYPE_CHECKING:
-    from veil.policies.base import Policy, PrivatePolicy
+    from veil.policies.base import Policy
     from veil.policies.registry import Named
     from veil.systems.base import System
 
@@ -91,7 +91,7 @@ class Choice:
         sd, step = numbers("sd", self.sd, system), numbers("step", self.step, system)
         return Named(self.policy, sd, step, self.every, self.particles, self.share)
 
-    def build(self, system: "System", name: str = "") -> "Policy | PrivatePolicy":
+    def build(self, system: "System", name: str = "") -> "Policy":
         """The policy for a system; its name tells whether a trained policy was made for it."""
         self.check()
         return _trained(self.run, system, name) if self.run else self.named(system).build(system)
@@ -115,7 +115,7 @@ def agree(run_or_system: str, sharing: Choice) -> None:
     sharing.check()
 
 
-def subject(run_or_system: str, sharing: Choice) -> "tuple[str, System, Policy | PrivatePolicy]":
+def subject(run_or_system: str, sharing: Choice) -> "tuple[str, System, Policy]":
     """The system, its name and the policy, of a run or by their names."""
     folder = run_folder(run_or_system)
     if folder is None:
@@ -148,7 +148,7 @@ def numbers(flag: str, given: tuple[str, ...], system: "System | None" = None) -
     return values
 
 
-def _trained(folder: Path, system: "System", name: str) -> "Policy | PrivatePolicy":
+def _trained(folder: Path, system: "System", name: str) -> "Policy":
     """The policy of a run folder."""
     from veil.cli import trained
     from veil.io import StoreError

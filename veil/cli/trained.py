@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from veil.learners.run import Ready, Settings
-    from veil.policies.base import Policy, PrivatePolicy
+    from veil.policies.base import Policy
     from veil.systems.base import System
 
 
 STEPS = 50  # releases per episode, unless said otherwise
 
 
-def load(folder: Path, system: "System", name: str) -> "Policy | PrivatePolicy":
+def load(folder: Path, system: "System", name: str) -> "Policy":
     """The policy of a finished run for the system of this name; a `StoreError` says what is wrong."""
     from veil.io import StoreError
     from veil.learners import run as runs

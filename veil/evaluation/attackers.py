@@ -18,7 +18,7 @@ from veil.attacks.particle_filter import Bayes
 from veil.evaluation.bounds import believes_data
 from veil.evaluation.forecasts import Forecast, calibration, lower_bound
 from veil.laws import Law, Point
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.releases import exact_release, sees_state
 from veil.results.audit import AttackResult
 from veil.stats import stratified_mean, stratified_rate
@@ -46,9 +46,7 @@ class Attacker:
     key: str = ""  # tells stored results of the same name apart
 
 
-def attackers(
-    system: System, policy: Policy | PrivatePolicy, kind: Law | None, *, assisted: bool
-) -> tuple[Attacker, ...]:
+def attackers(system: System, policy: Policy, kind: Law | None, *, assisted: bool) -> tuple[Attacker, ...]:
     """All but the learned one.
 
     Args:
@@ -62,7 +60,7 @@ def attackers(
         Attacker("least squares", "attack", lambda _: LeastSquares(system)),
         Attacker("takes data for true", "mismatched", lambda _: KalmanBank(system, believes_data(system))),
     ]
-    if isinstance(policy, PrivatePolicy):
+    if policy.has_memory:
         return tuple(fixed)
     if isinstance(kind, Point):
         exact = Attacker("exact observer", "attack", lambda _: Observer(system, policy))

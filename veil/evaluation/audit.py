@@ -42,7 +42,7 @@ from veil.evaluation.scoring import Scored, all_refused, failed_share, per_compo
 from veil.evaluation.utility import Use, table
 from veil.evaluation.verdict import VerdictInputs, reach_verdict
 from veil.io import Store, fingerprint
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.policies.plain import Truth
 from veil.releases import exact_release, sees_state
 from veil.results.audit import AttackResult, Audit, Quantity, ScenarioResult, Verdict
@@ -94,7 +94,7 @@ def _audit_scenario(context: Context, world: Scenario) -> ScenarioResult:
     records = context.play(context.policy, world, numbers, f"playing: {world.name}")
     found = [learned_attack(context, world, records)]
     policy = context.policy
-    if not isinstance(policy, PrivatePolicy) and not exact_release(context.kind):
+    if not policy.has_memory and not exact_release(context.kind):
         seen = MisspecifiedPolicy(policy, world.plant, world.believed)
         right = Attacker(
             "Kalman bank, right model", "attack", lambda _: KalmanBank(world.plant, seen), key=world.name
@@ -123,7 +123,7 @@ REFUSALS = (
 
 def audit(
     system: System,
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     options: AuditSettings | None = None,
     *,
     records: Record | None = None,
@@ -158,7 +158,7 @@ def _run(context: Context, given: Record | None, own: dict[str, Attack]) -> Audi
     records = given or _play(context)
     mismatch = _replay(context, records)
     # A coupling plays episodes again with their private randomness, which a file does not hold.
-    rung = choose_bounder(context) if given is None or not isinstance(context.policy, PrivatePolicy) else None
+    rung = choose_bounder(context) if given is None or not context.policy.has_memory else None
     sides, scored = bound_leakage(context, rung, records)
     records = select_episodes(records, np.arange(len(scored.forecast.index)))
     attacks = (*_attacks(context, rung, scored, records), *_invited(context, own, records))
@@ -234,7 +234,7 @@ def _measured(
 def _fits(context: Context, given: Record | None, verdict: Verdict) -> Verdict:
     """Recorded data must be such as the model makes; where they are not, nothing else counts."""
     policy = context.policy
-    if given is None or isinstance(policy, PrivatePolicy) or verdict.name == "replay_mismatch":
+    if given is None or policy.has_memory or verdict.name == "replay_mismatch":
         return verdict
     exact = sees_state(context.system, policy)
     if exact_release(context.kind) and not exact:
@@ -249,7 +249,7 @@ def _fits(context: Context, given: Record | None, verdict: Verdict) -> Verdict:
 def _replay(context: Context, records: Record) -> int:
     """How many transcripts cannot be replayed bit for bit."""
     policy = context.policy
-    if isinstance(policy, PrivatePolicy) or not has_features(policy):
+    if not has_features(policy):
         return 0
 
     def run(rows: np.ndarray) -> jax.Array:
@@ -294,7 +294,7 @@ def _invited(context: Context, own: dict[str, Attack], records: Record) -> list[
 def _longer(context: Context, episodes: int) -> list[AttackResult]:
     """Who sees runs of twice the length."""
     policy = context.policy
-    if isinstance(policy, PrivatePolicy) or exact_release(context.kind):
+    if policy.has_memory or exact_release(context.kind):
         return []
     numbers = np.arange(LONGER, LONGER + min(4 * EPISODE_BLOCK, episodes))
     world, twice = nominal(context.system), 2 * context.options.steps
@@ -305,7 +305,7 @@ def _longer(context: Context, episodes: int) -> list[AttackResult]:
 def _follow(context: Context, records: Record) -> dict[str, np.ndarray] | None:
     """The Kalman preview over time; None where a bank of filters has nothing to weigh by."""
     policy = context.policy
-    if isinstance(policy, PrivatePolicy):
+    if policy.has_memory:
         return None
     exact = sees_state(context.system, policy)
     if exact_release(context.kind) and not exact:

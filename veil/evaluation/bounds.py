@@ -24,7 +24,7 @@ from veil.attacks.kalman import Observer
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
 from veil.evaluation.forecasts import Forecast, pooled
 from veil.laws import Gaussian, Mixture, SwitchedLaw
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.policies.geometry import output_noise
 from veil.policies.plain import GaussianNoise
 from veil.releases import exact_release, release_kind, sees_state
@@ -229,7 +229,7 @@ class CoupledBounder(LeakageBounder):
     """
 
     system: System
-    policy: PrivatePolicy
+    policy: Policy
 
     @property
     def name(self) -> str:
@@ -262,9 +262,9 @@ class CoupledBounder(LeakageBounder):
         return _exact_bound(zeros, jnp.where(agree, 0.0, jnp.nan), record, apart)
 
 
-def bounder_candidates(system: System, policy: Policy | PrivatePolicy) -> tuple[LeakageBounder, ...]:
+def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
     """The ways that apply to this policy, best first; none where nothing bounds it from above."""
-    if isinstance(policy, PrivatePolicy):
+    if policy.has_memory:
         return (CoupledBounder(system, policy),)
     law, on_grid = release_kind(system, policy)
     if exact_release(law):

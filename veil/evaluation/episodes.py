@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from veil.evaluation.attackers import episode_numbers
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.rollout import replay
 from veil.scenarios import Scenario, nominal, play
 from veil.step import Record, Transcript, first_features
@@ -59,9 +59,7 @@ def in_batches(
 
 
 @eqx.filter_jit
-def play_batch(
-    world: Scenario, policy: Policy | PrivatePolicy, steps: int, numbers: Int[Array, " B"], key: Key
-) -> Record:
+def play_batch(world: Scenario, policy: Policy, steps: int, numbers: Int[Array, " B"], key: Key) -> Record:
     """Play these episodes. One by one where a replay must find the same bits."""
 
     def one(number: Int[Array, ""]) -> Record:
@@ -80,10 +78,8 @@ def replay_batch(policy: Policy, public: Transcript) -> Bool[Array, " B"]:
     return jax.lax.map(one, public)
 
 
-def has_features(policy: Policy | PrivatePolicy) -> bool:
+def has_features(policy: Policy) -> bool:
     """Whether a policy has features to replay."""
-    if isinstance(policy, PrivatePolicy):
-        return False
     shape = eqx.filter_eval_shape(lambda: first_features(policy))
     return shape.shape[0] > 0
 
@@ -100,7 +96,7 @@ def select_episodes(records: Record, rows: np.ndarray) -> Record:
 
 def simulate(
     system: System,
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     *,
     episodes: int,
     steps: int,

@@ -23,7 +23,7 @@ from veil.evaluation.scoring import Scored, failed_share, score, shared_componen
 from veil.evaluation.utility import Use, use
 from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
 from veil.io import Store
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.releases import release_kind
 from veil.results.audit import AtStep, AttackResult, Curves, Verdict
 from veil.scenarios import Scenario, nominal
@@ -111,7 +111,7 @@ class Context:
     def __init__(
         self,
         system: System,
-        policy: Policy | PrivatePolicy,
+        policy: Policy,
         options: AuditSettings,
         progress: Progress,
         store: Store,
@@ -121,7 +121,7 @@ class Context:
         self.key, self.own_key, self.train_key = jr.split(jr.key(options.seed), 3)
         # Masses that were given in single precision sum to one only up to 1e-7.
         self.log_prior = log_softmax(np.asarray(system.prior.log_masses))
-        self.kind = None if isinstance(policy, PrivatePolicy) else release_kind(system, policy)[0]
+        self.kind = None if policy.has_memory else release_kind(system, policy)[0]
         self.apart = shared_components(system)
         self.began = time.monotonic()
         self.seconds: dict[str, float] = {}
@@ -139,7 +139,7 @@ class Context:
         return made
 
     def play(
-        self, policy: Policy | PrivatePolicy, world: Scenario, numbers: np.ndarray, stage: str, steps: int = 0
+        self, policy: Policy, world: Scenario, numbers: np.ndarray, stage: str, steps: int = 0
     ) -> Record:
         """Play these episodes."""
         length = steps or self.options.steps

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from veil.evaluation.episodes import has_features
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.step import Record, Transcript
 from veil.systems.base import System
 
@@ -45,11 +45,11 @@ def save(records: Record, path: Path) -> None:
         raise
 
 
-def load(path: Path, system: System, policy: Policy | PrivatePolicy) -> Record:
+def load(path: Path, system: System, policy: Policy) -> Record:
     """Read episodes back, or say what is wrong with the file."""
     arrays = _arrays(path)
     count, steps = _sizes(path, arrays, system)
-    seen = 0 if isinstance(policy, PrivatePolicy) or not has_features(policy) else None
+    seen = 0 if not has_features(policy) else None
     shapes = {
         "secret": (count,),
         "state": (count, steps, len(system.state_fields)),

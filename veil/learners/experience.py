@@ -100,7 +100,6 @@ def explored(problem: Problem, policy: LearnedPolicy, number: Array, size: Scala
         shift, stretch, step_key = given
         acting, now = Shifted(policy, shift, stretch), play.situation
         after, stage, outcome = problem.step(acting, play, seed=number, key=step_key)
-        assert stage.kernel is not None
         state = seen(policy, now.state)
         action = described(stage.kernel(now.believed, state), policy.system.output(state), scaling_of(policy))
         observation = Observation(now.believed, state, now.external, now.time)

@@ -28,7 +28,7 @@ from veil.leakage.per_step import Measure
 from veil.learners.design import initial_policy
 from veil.learners.loggers import Logger
 from veil.learners.training import CHECKPOINT, METRICS, Report, Trained, learn
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.policies.registry import Named
 from veil.policies.scaling import Limits
 from veil.problem import Objective
@@ -163,7 +163,7 @@ def environment() -> dict[str, object]:
     }
 
 
-def manifest(policy: Policy | PrivatePolicy, system: str, digest: str) -> dict[str, object]:
+def manifest(policy: Policy, system: str, digest: str) -> dict[str, object]:
     """What the arrays of a policy are, and what it does that is not in them.
 
     Args:
@@ -197,7 +197,7 @@ def manifest(policy: Policy | PrivatePolicy, system: str, digest: str) -> dict[s
     }
 
 
-def thresholds(policy: Policy | PrivatePolicy) -> dict[str, float]:
+def thresholds(policy: Policy) -> dict[str, float]:
     """Below which share of effective particles a belief resamples, and the limits of a learned kernel."""
     found = dict[str, float]()
     for scheme in _parts(policy, Scheme):
@@ -207,7 +207,7 @@ def thresholds(policy: Policy | PrivatePolicy) -> dict[str, float]:
     return found
 
 
-def _parts(policy: Policy | PrivatePolicy, kind: type) -> list:
+def _parts(policy: Policy, kind: type) -> list:
     """All parts of this kind."""
     parts = jax.tree.leaves(policy, is_leaf=lambda part: isinstance(part, kind))
     return [part for part in parts if isinstance(part, kind)]
@@ -282,7 +282,7 @@ def keep(folder: Path, ready: Ready, system: System) -> Run:
         return _saved(folder, Run(ready), ready.named.build(as_float64(system)))
 
 
-def _saved(folder: Path, run: Run, policy: Policy | PrivatePolicy) -> Run:
+def _saved(folder: Path, run: Run, policy: Policy) -> Run:
     content = _content(run)
     save_arrays(folder / POLICY, policy, {"run": _digest(content)})
     _write(folder / MANIFEST, manifest(policy, run.settings.system, _sum(folder)))
@@ -315,7 +315,7 @@ def read(folder: Path) -> Run:
     return run
 
 
-def load_policy(folder: Path, system: System) -> Policy | PrivatePolicy:
+def load_policy(folder: Path, system: System) -> Policy:
     """The policy of a finished run, for the system that `run.json` names."""
     run = read(folder)
     if not run.finished:

@@ -20,7 +20,7 @@ from veil.evaluation.scoring import score, unknown
 from veil.evaluation.verdict import width_limit
 from veil.io import Store
 from veil.learners.base import Family
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.problem import Problem
 from veil.settings import AuditSettings
 from veil.stats import ERRORS, Leakage, Mean, stratified_mean
@@ -105,7 +105,7 @@ class EpisodeSample:
 
 
 def evaluate_family(
-    family: Family, policy: Policy | PrivatePolicy, episodes: int, seed: int
+    family: Family, policy: Policy, episodes: int, seed: int
 ) -> SelectionScore:
     """Play fresh episodes of every problem, always the same ones for a seed, and take the worst."""
     return max(
@@ -115,7 +115,7 @@ def evaluate_family(
 
 def sample(
     problem: Problem,
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     episodes: int,
     seed: int,
     first: int = SELECTION_EPISODES,
@@ -133,7 +133,7 @@ def sample(
         problem, policy = as_float64(problem), as_float64(policy)
         world, plant = problem.world, problem.world.plant
         # In the world as modelled this is the policy itself; elsewhere, as one who knows that world sees it.
-        private = isinstance(policy, PrivatePolicy)
+        private = policy.has_memory
         seen = policy if private else MisspecifiedPolicy(policy, plant, world.believed)
         options = AuditSettings(steps=problem.steps, episodes=max(2, episodes), seed=seed)
         context = Context(plant, seen, options, _silent, Store())

@@ -1,6 +1,6 @@
 """Sharing policies."""
 
-from veil.policies.base import LearnedPolicy, PlainPolicy, Policy, PrivatePolicy
+from veil.policies.base import LearnedPolicy, PlainPolicy, Policy
 from veil.policies.budgeted import Budgeted
 from veil.policies.counterfactual import Counterfactual
 from veil.policies.dirichlet import discrete_policy
@@ -29,7 +29,6 @@ __all__ = [
     "NeuralPolicy",
     "PlainPolicy",
     "Policy",
-    "PrivatePolicy",
     "Quantised",
     "ResidualPolicy",
     "Scaling",

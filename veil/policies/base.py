@@ -1,18 +1,20 @@
 """The contract of a sharing policy: what it looks at, and the kernel it decides on."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from veil.beliefs.base import Belief, PriorBelief
-from veil.laws import Kernel, Law, SwitchedLaw
+from veil.laws import Kernel, SwitchedLaw
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State
 
 Time = Int[Array, ""]
+
+Memory = Float[Array, "..."]
 
 
 class Policy(eqx.Module):
@@ -22,9 +24,18 @@ class Policy(eqx.Module):
     belief is summed up in a few numbers, the features, which are published with the transcript; the kernel
     is a function of them. The belief is the policy's own: its kind and size belong to the policy, and
     everybody can recompute it from the transcript and the public seed.
+
+    A policy may also keep a memory. It is as private as the secret: a function of the secret and the states,
+    which only the owner can compute. Its kernels are `veil.laws.MemoryKernel`, and no belief can predict its
+    releases.
+
+    Attributes:
+        system: the owner's model, public.
+        has_memory: whether the releases depend on a private memory.
     """
 
-    system: eqx.AbstractVar[System]  # the owner's model, public
+    system: eqx.AbstractVar[System]
+    has_memory: ClassVar[bool] = False
 
     @abc.abstractmethod
     def start(self, *, key: Key) -> Belief:
@@ -37,6 +48,31 @@ class Policy(eqx.Module):
     @abc.abstractmethod
     def kernel(self, features: Features, external: External, time: Time) -> Kernel:
         """The kernel of step `time`, counted from 1."""
+
+    def init_memory(self, secret: Secret, state: State) -> Memory:
+        """The memory at t = 1, from the owner's secret and x_1; empty by default."""
+        del secret
+        return jnp.zeros(0, state.dtype)
+
+    def update_memory(
+        self, memory: Memory, secret: Secret, state: State, external: External, after: State
+    ) -> Memory:
+        """The memory at t + 1, from the step (x_t, w_t) -> x_{t+1}.
+
+        Args:
+            memory: that at t.
+            secret: the owner's.
+            state: x_t.
+            external: w_t.
+            after: x_{t+1}.
+        """
+        del secret, state, external, after
+        return memory
+
+    def coast_memory(self, memory: Memory, external: External) -> Memory:
+        """The memory at t + 1 where the owner did not see the step, from what is public alone."""
+        del external
+        return memory
 
 
 class PlainPolicy(Policy):
@@ -51,37 +87,6 @@ class PlainPolicy(Policy):
         """None."""
         del external, time
         return jnp.zeros(0, belief.log_masses.dtype)
-
-
-Memory = Float[Array, "..."]
-
-
-class PrivatePolicy(eqx.Module):
-    """Releases from what the owner remembers, never from a public belief.
-
-    The memory is as private as the secret: it is a function of both the secret and the states. Nobody but
-    the owner can compute the law of a release, so there are no features to publish.
-    """
-
-    system: eqx.AbstractVar[System]  # the owner's model
-
-    @abc.abstractmethod
-    def begin(self, secret: Secret, state: State) -> Memory:
-        """The memory at t = 1, from the owner's secret and x_1."""
-
-    @abc.abstractmethod
-    def law(self, memory: Memory) -> Law:
-        """The law of the release."""
-
-    @abc.abstractmethod
-    def remember(
-        self, memory: Memory, secret: Secret, state: State, external: External, after: State
-    ) -> Memory:
-        """The memory at t + 1, from the step (x_t, w_t) -> x_{t+1}."""
-
-    @abc.abstractmethod
-    def coast(self, memory: Memory, external: External) -> Memory:
-        """The memory at t + 1 where the step was not seen, from what is public alone."""
 
 
 class Gate(Kernel):

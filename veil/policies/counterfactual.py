@@ -10,26 +10,26 @@ owner's own dynamics are right, so that what it recovers is noise; and the envir
 covers them.
 """
 
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from veil.laws import Gaussian, Law, Point, diagonal_gaussian, recovered
-from veil.policies.base import PrivatePolicy
+from veil.laws import Gaussian, Law, MemoryKernel, Point, diagonal_gaussian, recovered
+from veil.policies.base import PlainPolicy, Time
 from veil.policies.geometry import distortion_metric, geometric_median
 from veil.policies.plain import optional
 from veil.systems.base import System
-from veil.types import External, Secret, Shared, State
+from veil.types import External, Features, Secret, State
 
 Centre = Literal["mean", "median"]
 
 Copies = Float[Array, "K N"]
 
 
-class Counterfactual(PrivatePolicy):
+class Counterfactual(PlainPolicy):
     """Share the centre of what the secrets of the prior would have put out; the memory is their states.
 
     Attributes:
@@ -37,6 +37,8 @@ class Counterfactual(PrivatePolicy):
         sd: standard deviation of additional noise per axis; None for none.
         centre: "median", the point of least expected distortion to the copies, or their "mean" by the prior.
     """
+
+    has_memory: ClassVar[bool] = True
 
     system: System
     sd: Float[Array, " Y"] | None = eqx.field(default=None, converter=optional)
@@ -46,19 +48,17 @@ class Counterfactual(PrivatePolicy):
         if self.centre not in get_args(Centre):
             raise ValueError(f"centre must be one of {', '.join(get_args(Centre))}; got {self.centre!r}.")
 
-    def begin(self, secret: Secret, state: State) -> Copies:
+    def init_memory(self, secret: Secret, state: State) -> Copies:
         """x_1 with its noise passed to each initial law; x_1 itself where they coincide."""
         laws = jax.vmap(self.system.initial)(self.system.prior.secrets)
         return _transfer(self.system.initial(secret), state, laws)
 
-    def law(self, memory: Copies) -> Law:
-        """Around the centre of the copies' outputs."""
-        outputs = jax.vmap(self.system.output)(memory)
-        weights = jnp.exp(self.system.prior.log_masses)
-        centre = self._middle(weights, outputs)
-        return Point(centre) if self.sd is None else diagonal_gaussian(centre, self.sd)
+    def kernel(self, features: Features, external: External, time: Time) -> "CentreKernel":
+        """The same kernel at every step."""
+        del features, external, time
+        return CentreKernel(self.system, self.sd, self.centre)
 
-    def remember(
+    def update_memory(
         self, memory: Copies, secret: Secret, state: State, external: External, after: State
     ) -> Copies:
         """Every copy takes the step with the noise that the true state took it with."""
@@ -66,15 +66,29 @@ class Counterfactual(PrivatePolicy):
         step = jax.vmap(self.system.transition, (0, 0, None))
         return _transfer(own, after, step(self.system.prior.secrets, memory, external))
 
-    def coast(self, memory: Copies, external: External) -> Copies:
+    def coast_memory(self, memory: Copies, external: External) -> Copies:
         """Every copy takes the step without noise."""
         step = jax.vmap(self.system.transition, (0, 0, None))
         return step(self.system.prior.secrets, memory, external).mean
 
-    def _middle(self, weights: Float[Array, " K"], outputs: Float[Array, "K Y"]) -> Shared:
+
+class CentreKernel(MemoryKernel):
+    """The centre of the copies' outputs, with noise if there is an `sd`."""
+
+    system: System
+    sd: Float[Array, " Y"] | None
+    centre: Centre = eqx.field(static=True)
+
+    def release_law(self, secret: Secret, state: State, memory: Copies) -> Law:
+        """Around the centre of the copies' outputs."""
+        del secret, state
+        outputs = jax.vmap(self.system.output)(memory)
+        weights = jnp.exp(self.system.prior.log_masses)
         if self.centre == "mean":
-            return weights @ outputs
-        return geometric_median(weights, outputs, distortion_metric(self.system))
+            centre = weights @ outputs
+        else:
+            centre = geometric_median(weights, outputs, distortion_metric(self.system))
+        return Point(centre) if self.sd is None else diagonal_gaussian(centre, self.sd)
 
 
 def _transfer(own: Gaussian, value: State, laws: Gaussian) -> Copies:

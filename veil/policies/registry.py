@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 from veil.beliefs.kalman import KalmanSpec
 from veil.beliefs.particles import ParticleSpec
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.policies.counterfactual import Counterfactual
 from veil.policies.plain import Blind, GaussianNoise, Quantised, Truth
 from veil.policies.subsampled import Subsampled
@@ -37,7 +37,7 @@ class Named:
     particles: int = 0
     share: float = 1.0
 
-    def build(self, system: System) -> Policy | PrivatePolicy:
+    def build(self, system: System) -> Policy:
         """The policy for a system."""
         floor = self.sd or (FLOOR,) * len(system.shared_fields)
         tracker = ParticleSpec(self.particles) if self.particles else KalmanSpec()

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from veil.beliefs.base import Belief, Health
 from veil.laws import Components, Gaussian, Kernel, SwitchedLaw
-from veil.policies.base import Policy, PrivatePolicy, Time
+from veil.policies.base import Policy, Time
 from veil.systems.base import System
 from veil.types import External, Features, Key, Secret, Shared, State
 
@@ -79,8 +79,8 @@ class Subsampled(Policy):
     inner: Policy
     every: int = eqx.field(static=True)
 
-    def __init__(self, inner: Policy | PrivatePolicy, every: int):
-        if isinstance(inner, PrivatePolicy):
+    def __init__(self, inner: Policy, every: int):
+        if inner.has_memory:
             raise TypeError(
                 f"A {type(inner).__name__} releases from private memory and has no kernel to hold. "
                 "Subsample a policy that maps a public belief to a kernel."

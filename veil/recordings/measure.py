@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax
 
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.policies.plain import Truth
 from veil.recordings.fit_test import examine_recording, free_fit
 from veil.recordings.posterior import Innovation, RecordedPath, RecordedStart, filled, innovations
@@ -22,7 +22,7 @@ from veil.settings import MeasureSettings
 from veil.systems.base import System
 from veil.types import Scalar, Secret, as_float64
 
-Maker = Callable[[System], Policy | PrivatePolicy]
+Maker = Callable[[System], Policy]
 
 
 def measure(

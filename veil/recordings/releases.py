@@ -6,7 +6,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
 from veil.laws import SwitchedLaw, recovered
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.step import Seed, Transcript, WorldState, first_belief, seen, share
 from veil.systems.base import System
 from veil.types import Key, Secret
@@ -15,7 +15,7 @@ AGREE = 1e-7  # releases this close, relative to their size, are the same releas
 
 
 def releases_on_recording(
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     believed: Secret,
     states: Float[Array, "T N"],
     external: Float[Array, "T E"],
@@ -35,16 +35,14 @@ def releases_on_recording(
     """
     times = jnp.arange(1, states.shape[0] + 1, dtype=jnp.int32)
     later = jnp.concatenate([states[1:], states[-1:]])  # what comes after the last row is not used
-    own = policy.begin(believed, seen(policy, states[0])) if isinstance(policy, PrivatePolicy) else None
+    own = policy.init_memory(believed, seen(policy, states[0]))
 
     def step(carry, now):
         belief, memory = carry
         (time, state, after, inputs), draw_key = now
         situation = WorldState(believed, believed, state, inputs, time, memory)
         belief, stage = share(policy, belief, situation, seed=seed, key=draw_key)
-        if isinstance(policy, PrivatePolicy):
-            assert memory is not None  # given by `begin`
-            memory = policy.remember(memory, believed, seen(policy, state), inputs, seen(policy, after))
+        memory = policy.update_memory(memory, believed, seen(policy, state), inputs, seen(policy, after))
         return (belief, memory), (stage.shared, stage.features)
 
     rows = (times, states, later, external), jr.split(key, states.shape[0])
@@ -86,7 +84,7 @@ def as_other_secrets(
 
 
 def same_whatever_the_secret(
-    policy: PrivatePolicy,
+    policy: Policy,
     believed: Secret,
     states: Float[Array, "T N"],
     external: Float[Array, "T E"],

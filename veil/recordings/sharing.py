@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from scipy.special import log_softmax
 
 from veil.attacks.particle_filter import ParticleFilter
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.recordings.posterior import RecordedPath, guide, innovations, read_noisy
 from veil.recordings.reader import LogError
 from veil.recordings.releases import fresh_releases, releases_on_recording, same_whatever_the_secret
@@ -67,7 +67,7 @@ class Summary:
 
 def read_shared(
     model: System,
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     path: RecordedPath,
     believed: int,
     options: MeasureSettings,
@@ -87,7 +87,7 @@ def read_shared(
     """
     _recorded_enough(model, policy, seen)
     steps, secret, key = int(path.length), model.prior.secrets[believed], jr.key(options.seed)
-    if isinstance(policy, PrivatePolicy):
+    if policy.has_memory:
         return _coupled(model, policy, path, secret, key)
     if exact_release(release_kind(model, policy)[0]):
         gains, true = _held(model, policy, path, secret, key)
@@ -148,12 +148,12 @@ def _averaged(log_likelihood: Float[np.ndarray, "D R K"]) -> Float[np.ndarray, "
     return np.logaddexp.reduce(np.nan_to_num(log_likelihood, nan=-1e9, neginf=-1e9), axis=1)
 
 
-def _recorded_enough(model: System, policy: Policy | PrivatePolicy, seen: tuple[bool, ...]) -> None:
+def _recorded_enough(model: System, policy: Policy, seen: tuple[bool, ...]) -> None:
     """Refuse a policy that looks at a part of the state which is not recorded."""
     if all(seen):
         return
     used = np.ones(len(seen), bool)
-    if not isinstance(policy, PrivatePolicy):
+    if not policy.has_memory:
         secret, time = model.prior.secrets[0], jnp.asarray(1, jnp.int32)
 
         def law(state: Array) -> list[Array]:
@@ -171,7 +171,7 @@ def _recorded_enough(model: System, policy: Policy | PrivatePolicy, seen: tuple[
         )
 
 
-def _coupled(model: System, policy: PrivatePolicy, path: RecordedPath, secret: Secret, key: Key) -> Reading:
+def _coupled(model: System, policy: Policy, path: RecordedPath, secret: Secret, key: Key) -> Reading:
     """A policy whose releases are the same whatever the secret tells nothing."""
     seed, steps = jnp.asarray(0, jnp.int32), int(path.length)
     check = eqx.filter_jit(same_whatever_the_secret)

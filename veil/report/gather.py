@@ -15,7 +15,7 @@ from veil.attacks.guides import filtered_path
 from veil.attacks.kalman import GaussianisedPolicy, KalmanBank
 from veil.attacks.particle_filter import public_steps
 from veil.learners.run import load_policy
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.releases import exact_release, release_kind
 from veil.report.audit_reader import Found
 from veil.report.blocks import Block, Column, Missing, ReportError
@@ -63,7 +63,7 @@ def play(folder: Path, system: System, steps: int) -> Episode:
 
 
 @eqx.filter_jit
-def _paths(system: System, policy: Policy | PrivatePolicy, steps: int, key: Key) -> Path3:
+def _paths(system: System, policy: Policy, steps: int, key: Key) -> Path3:
     """True, shared and estimated, one above the other."""
     play_key, read_key = jr.split(key)
     seed = jnp.asarray(SEED, jnp.int32)
@@ -71,7 +71,7 @@ def _paths(system: System, policy: Policy | PrivatePolicy, steps: int, key: Key)
     outputs = jax.vmap(system.output)
     true, shared = outputs(record.states[:-1]), record.public.shared
     # Where releases carry no noise, no filter reads them better than they are.
-    if isinstance(policy, PrivatePolicy) or exact_release(release_kind(system, policy)[0]):
+    if policy.has_memory or exact_release(release_kind(system, policy)[0]):
         return jnp.stack([true, shared, shared])
     log_masses = KalmanBank(system, policy).trail(record.public, key=read_key).log_masses
     public = public_steps(record.public)

@@ -11,7 +11,7 @@ from veil.beliefs.observed import ObservedSpec
 from veil.beliefs.particles import ParticleSpec, Scheme
 from veil.laws import Finite, Gaussian, SwitchedLaw
 from veil.leakage.per_step import Measure
-from veil.policies.base import PlainPolicy, Policy, PrivatePolicy
+from veil.policies.base import PlainPolicy, Policy
 from veil.policies.budgeted import Budgeted, Exhausted
 from veil.policies.subsampled import Subsampled
 from veil.releases import exact_release, release_kind, sees_state
@@ -86,7 +86,7 @@ PARTICLES = 81  # per secret, where particles charge and nobody said how many
 
 
 def budgeted(
-    policy: Policy | PrivatePolicy,
+    policy: Policy,
     budget: float = math.inf,
     exhausted: Exhausted = "blind",
     *,
@@ -106,7 +106,7 @@ def budgeted(
         unit: of the blur, a standard deviation per axis; see `Budgeted` for the usual one.
         measure: how a release is charged; the live bound by default.
     """
-    if isinstance(policy, PrivatePolicy):
+    if policy.has_memory:
         raise TypeError(
             f"A {type(policy).__name__} policy has no kernel to charge: it leaks nothing where its model is "
             "right, and the sharer charges it nothing."

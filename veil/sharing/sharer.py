@@ -12,7 +12,7 @@ import numpy as np
 
 from veil import __version__
 from veil.io import fingerprint
-from veil.policies.base import Policy, PrivatePolicy
+from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted, Exhausted
 from veil.sharing import snapshot
 from veil.sharing.account import Release, release_of
@@ -52,7 +52,7 @@ class Sharer:
 
     def __init__(
         self,
-        policy: Policy | PrivatePolicy,
+        policy: Policy,
         secret: object,
         *,
         budget: float = math.inf,
@@ -73,7 +73,7 @@ class Sharer:
         values = checked_secret(secret, policy.system)
         with jax.enable_x64(True):
             policy = as_float64(policy)
-            if not isinstance(policy, PrivatePolicy):
+            if not policy.has_memory:
                 policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
             self.ledger = _opened(ledger, policy, budget, seed)
             try:
@@ -195,18 +195,15 @@ class Sharer:
         self.close()
 
 
-def _engine(
-    policy: Budgeted | PrivatePolicy, secret: np.ndarray, about: Entry, memory: Path | None
-) -> StepEngine:
-    if isinstance(policy, PrivatePolicy):
+def _engine(policy: Policy, secret: np.ndarray, about: Entry, memory: Path | None) -> StepEngine:
+    if policy.has_memory:
         file = None if memory is None else MemoryFile(memory, chained(about, START)[0])
         return MemoryEngine(policy, secret, file)
+    assert isinstance(policy, Budgeted)  # made by `budgeted`
     return BeliefEngine(policy, secret, about["seed"])
 
 
-def _opened(
-    path: Path | None, policy: Budgeted | PrivatePolicy, budget: float, seed: int | None
-) -> Ledger | MemoryLedger:
+def _opened(path: Path | None, policy: Policy, budget: float, seed: int | None) -> Ledger | MemoryLedger:
     """The ledger, begun or gone on with; it knows the seed if nobody else does."""
     old = None if path is None else about_of(path)
     if seed is None:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from veil.beliefs.base import Belief
 from veil.beliefs.particles import ParticleBelief
 from veil.laws import recovered
-from veil.policies.base import Gate, Memory, PrivatePolicy
+from veil.policies.base import Gate, Memory, Policy
 from veil.policies.budgeted import Budgeted, BudgetedBelief
 from veil.policies.geometry import expected_start
 from veil.sharing.ledger import Entry
@@ -82,12 +82,12 @@ def belief_step(policy: Budgeted):
     ) -> tuple[Belief, Float[Array, " R"], Noise]:
         state = clamped(policy.system, sight.state)
         belief = eqx.tree_at(lambda one: one.left, belief, public.left)
-        situation = WorldState(secret, secret, state, sight.external, public.time, None)
+        situation = WorldState(secret, secret, state, sight.external, public.time, jnp.zeros(0, state.dtype))
         live = StreamOverride(sight.missing, public.known, public.shared)
         key = jr.wrap_key_data(coins)
         after, stage = share(policy, belief, situation, seed=public.seed, key=key, live=live)
         kernel, health = stage.kernel, stage.health
-        assert isinstance(kernel, Gate) and health is not None and stage.withheld is not None
+        assert isinstance(kernel, Gate) and stage.withheld is not None
         blur = jnp.where(kernel.open, stage.features[-1], 0.0)
         effective = jnp.min(health.effective) / _particles(belief)
         numbers = (kernel.open, stage.withheld, blur, kernel.charge, effective, health.log_evidence)
@@ -97,7 +97,7 @@ def belief_step(policy: Budgeted):
     return step
 
 
-def memory_step(policy: PrivatePolicy):
+def memory_step(policy: Policy):
     """The step of a policy with private memory, from (memory, ready, secret, ...) to (memory, y, noise).
 
     `ready` says that the memory is that of this step already.
@@ -113,13 +113,14 @@ def memory_step(policy: PrivatePolicy):
         coins: UInt32[Array, "2"],
     ) -> tuple[Memory, Vector, Noise]:
         state, before = clamped(system, sight.state), clamped(system, sight.state_before)
-        first = policy.begin(secret, jnp.where(sight.missing, system.initial(secret).mean, state))
-        kept = policy.remember(memory, secret, before, sight.external_before, state)
-        coasted = policy.coast(memory, sight.external_before)
+        first = policy.init_memory(secret, jnp.where(sight.missing, system.initial(secret).mean, state))
+        kept = policy.update_memory(memory, secret, before, sight.external_before, state)
+        coasted = policy.coast_memory(memory, sight.external_before)
         unseen = sight.missing | sight.missing_before
         later = jnp.where(ready, memory, jnp.where(unseen, coasted, kept))
         memory = jnp.where(time == 1, first, later)
-        law = policy.law(memory)
+        kernel = policy.kernel(jnp.zeros(0, state.dtype), sight.external, time)
+        law = kernel.release_law(secret, state, memory)
         noise = jr.normal(jr.wrap_key_data(coins), (law.noise_size,), state.dtype)
         return memory, law.sample(noise), _residual(system, secret, sight)
 
@@ -299,10 +300,10 @@ class BeliefEngine(StepEngine):
 class MemoryEngine(StepEngine):
     """A policy with private memory, which leaks nothing where its model is right."""
 
-    def __init__(self, policy: PrivatePolicy, secret: np.ndarray, file: MemoryFile | None):
+    def __init__(self, policy: Policy, secret: np.ndarray, file: MemoryFile | None):
         super().__init__(policy.system, secret)
         self._file, self._ready = file, False
-        made = jax.eval_shape(policy.begin, secret, self._anywhere)
+        made = jax.eval_shape(policy.init_memory, secret, self._anywhere)
         self._memory = np.zeros(made.shape, made.dtype)
         example = self._given(None, self._external)
         self._program = jax.jit(memory_step(policy)).lower(*example).compile()
