@@ -10,7 +10,7 @@ import jax
 import jax.random as jr
 
 from bench import report
-from veil.learners import Pathwise, initial_policy, train
+from veil.learners import Pathwise, initial_policy, train_policy
 from veil.learners.training import make_learner
 from veil.problem import problem
 from veil.settings import PRESETS, PolicyDesign, Preset
@@ -85,7 +85,7 @@ def _reach(preset: Preset, steps: int, *, fast: bool) -> dict[str, float]:
         else preset.training
     )
     policy = initial_policy(preset.design, Platoon(), steps, key=KEY)
-    trained = train((problem(Platoon(), steps),), make_learner(options), policy, options, report=told)
+    trained = train_policy((problem(Platoon(), steps),), make_learner(options), policy, options, report=told)
     return {
         "seconds": hits[0] if hits else float("nan"),
         "whole": time.perf_counter() - began,

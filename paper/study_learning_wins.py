@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 import tyro
 
-from veil.learners import Pathwise, initial_policy, train
+from veil.learners import Pathwise, initial_policy, train_policy
 from veil.learners.selection import EpisodeSample, sample
 from veil.policies import GaussianNoise, Policy, Transport
 from veil.problem import Objective, Problem, problem
@@ -51,7 +51,7 @@ class Study:
             seed=self.seed,
         )
         learner = Pathwise(48, options.updates, options.learning_rate)
-        learned = train((task,), learner, fresh, options).policy
+        learned = train_policy((task,), learner, fresh, options).policy
         spread = fresh.scaling.output.spread  # pyright: ignore[reportAttributeAccessIssue]
         floor = PolicyDesign().floor * spread
         others: dict[str, Policy] = {"learned": learned, "transport": Transport(system, floor)}

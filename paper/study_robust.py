@@ -13,7 +13,7 @@ from pathlib import Path
 import jax.random as jr
 import tyro
 
-from veil.learners import Pathwise, initial_policy, train
+from veil.learners import Pathwise, initial_policy, train_policy
 from veil.learners.base import EMPHASIS, Family, robust
 from veil.learners.selection import sample
 from veil.policies import GaussianNoise, Policy, ResidualPolicy, Transport
@@ -83,7 +83,7 @@ class Study:
             updates=self.updates, evaluate_every=self.updates, evaluation_episodes=64, seed=self.seed
         )
         learner = Pathwise(16, options.updates, options.learning_rate, emphasis=EMPHASIS)
-        return train(family, learner, fresh, options).policy
+        return train_policy(family, learner, fresh, options).policy
 
     def measured(self, family: Family, kind: str, value: float, policy: Policy) -> Row:
         """Both sides in every plant; the worst counts."""

@@ -101,7 +101,7 @@ def finished(patched, compiled, tmp_path_factory):
 @pytest.fixture
 def work(monkeypatch):
     """Which points are measured and how many policies are trained from here on."""
-    done, whole, learn = [], engine.measured, families.train
+    done, whole, learn = [], engine.measured, families.train_policy
 
     def measured(goal, *rest):
         done.append(goal.name)
@@ -112,7 +112,7 @@ def work(monkeypatch):
         return learn(*some, **more)
 
     monkeypatch.setattr(engine, "measured", measured)
-    monkeypatch.setattr(families, "train", train)
+    monkeypatch.setattr(families, "train_policy", train)
     return done
 
 

@@ -13,7 +13,7 @@ FILE = '''
 import veil
 from veil.systems import Gain
 
-slow = Gain(veil.finite_prior([0.1, 0.2]))
+slow = Gain(veil.systems.finite_prior([0.1, 0.2]))
 
 
 def made():

@@ -17,8 +17,8 @@ from veil.problem import Problem
 from veil.scenarios import nominal
 from veil.settings import AuditSettings, PolicyDesign, TrainSettings
 
-SYSTEM = veil.Gain()
-POLICY = veil.GaussianNoise(SYSTEM, jnp.array([0.2]))
+SYSTEM = veil.systems.Gain()
+POLICY = veil.policies.GaussianNoise(SYSTEM, jnp.array([0.2]))
 
 
 def live(trace):

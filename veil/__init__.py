@@ -1,137 +1,89 @@
 """Veil: share your data, keep your parameters.
 
-Names are imported when first used, so that `import veil` costs nothing. Episodes are played by the functions
-of the module `veil.rollout` (`from veil.rollout import rollout, follow`).
+The verbs and their settings are here: `veil.audit` and `veil.AuditSettings`, `veil.train` and
+`veil.TrainSettings`, and so on. Classes are in the modules, as `veil.systems.Platoon`. A name is imported when
+it is first used, so that `import veil` is quick. docs/stability.md lists every name.
 """
 
-import importlib
-from typing import TYPE_CHECKING
+import typing as _typing
+from importlib import import_module as _import_module
 
-if TYPE_CHECKING:
-    from veil.beliefs import KalmanBelief, ObservedBelief, ParticleBelief
-    from veil.checks.attack import check_attack
-    from veil.checks.learner import check_learner
-    from veil.checks.measure import check_measure
-    from veil.checks.policy import check_policy
-    from veil.checks.system import check_system
-    from veil.distortion import expected_distance
+if _typing.TYPE_CHECKING:
+    from veil import attacks as attacks
+    from veil import beliefs as beliefs
+    from veil import checks as checks
+    from veil import distortion as distortion
+    from veil import evaluation as evaluation
+    from veil import frontier as frontier
+    from veil import laws as laws
+    from veil import leakage as leakage
+    from veil import learners as learners
+    from veil import policies as policies
+    from veil import problem as problem
+    from veil import recordings as recordings
+    from veil import results as results
+    from veil import rollout as rollout
+    from veil import scenarios as scenarios
+    from veil import settings as settings
+    from veil import sharing as sharing
+    from veil import step as step
+    from veil import systems as systems
+    from veil.checks import check_attack, check_learner, check_measure, check_policy, check_system
     from veil.evaluation.audit import audit
-    from veil.laws import Gaussian
+    from veil.evaluation.episodes import simulate
     from veil.leakage import mutual_information
-    from veil.learners.training import learn
-    from veil.policies import (
-        Blind,
-        Counterfactual,
-        GaussianNoise,
-        Policy,
-        Quantised,
-        Subsampled,
-        Transport,
-        Truth,
-    )
-    from veil.sharing import Accountant, BudgetError, Sharer, budgeted
-    from veil.systems import (
-        ColouredPlatoon,
-        Field,
-        Gain,
-        Platoon,
-        Prior,
-        System,
-        finite_prior,
-        quasi_random_prior,
-    )
+    from veil.learners.training import train
+    from veil.recordings.measure import measure
+    from veil.settings import AuditSettings, MeasureSettings, PolicyDesign, TrainSettings
+    from veil.sharing import Sharer
+    from veil.version import __version__
 
-    __version__: str
+_HOMES = {
+    "veil.checks": ("check_attack", "check_learner", "check_measure", "check_policy", "check_system"),
+    "veil.evaluation.audit": ("audit",),
+    "veil.evaluation.episodes": ("simulate",),
+    "veil.leakage": ("mutual_information",),
+    "veil.learners.training": ("train",),
+    "veil.recordings.measure": ("measure",),
+    "veil.settings": ("AuditSettings", "MeasureSettings", "PolicyDesign", "TrainSettings"),
+    "veil.sharing": ("Sharer",),
+    "veil.version": ("__version__",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = (
+    *("attacks", "beliefs", "checks", "distortion", "evaluation", "frontier", "laws", "leakage", "learners"),
+    *("policies", "problem", "recordings", "results", "rollout", "scenarios", "settings", "sharing", "step"),
+    "systems",
+)
 
 __all__ = [
-    "Accountant",
-    "Blind",
-    "BudgetError",
-    "ColouredPlatoon",
-    "Counterfactual",
-    "Field",
-    "Gain",
-    "Gaussian",
-    "GaussianNoise",
-    "KalmanBelief",
-    "ObservedBelief",
-    "ParticleBelief",
-    "Platoon",
-    "Policy",
-    "Prior",
-    "Quantised",
+    "AuditSettings",
+    "MeasureSettings",
+    "PolicyDesign",
     "Sharer",
-    "Subsampled",
-    "System",
-    "Transport",
-    "Truth",
+    "TrainSettings",
     "__version__",
     "audit",
-    "budgeted",
     "check_attack",
     "check_learner",
     "check_measure",
     "check_policy",
     "check_system",
-    "expected_distance",
-    "finite_prior",
-    "learn",
+    "measure",
     "mutual_information",
-    "quasi_random_prior",
+    "simulate",
+    "train",
 ]
-
-_HOMES = {
-    "veil.beliefs": ("KalmanBelief", "ObservedBelief", "ParticleBelief"),
-    "veil.checks": ("check_attack", "check_learner", "check_measure", "check_policy", "check_system"),
-    "veil.distortion": ("expected_distance",),
-    "veil.evaluation.audit": ("audit",),
-    "veil.laws": ("Gaussian",),
-    "veil.leakage": ("mutual_information",),
-    "veil.learners": ("learn",),
-    "veil.policies": (
-        *("Blind", "Counterfactual", "GaussianNoise", "Policy", "Quantised"),
-        *("Subsampled", "Transport", "Truth"),
-    ),
-    "veil.sharing": ("Accountant", "BudgetError", "Sharer", "budgeted"),
-    "veil.systems": (
-        *("ColouredPlatoon", "Field", "Gain", "Platoon", "Prior", "System"),
-        *("finite_prior", "quasi_random_prior"),
-    ),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = (
-    *(
-        "attacks",
-        "beliefs",
-        "checks",
-        "distortion",
-        "evaluation",
-        "frontier",
-        "laws",
-        "leakage",
-    ),
-    *("learners", "policies", "problem", "recordings", "report", "results", "rollout", "scenarios"),
-    *("settings", "sharing", "step", "systems"),
-)
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name]), name)
-    elif name in _MODULES:
-        return importlib.import_module(f"veil.{name}")  # binds itself to the package
-    elif name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            value = version("veil")
-        except PackageNotFoundError:  # run from the sources
-            value = "0+unknown"
-    else:
-        raise AttributeError(f"module 'veil' has no attribute {name!r}; it offers {', '.join(__all__)}.")
-    globals()[name] = value
+    if name in _MODULES:
+        return _import_module(f"veil.{name}")  # binds itself to the package
+    if name not in _HOME:
+        raise AttributeError(f"module 'veil' has no attribute {name!r}; it offers {', '.join(__dir__())}.")
+    value = globals()[name] = getattr(_import_module(_HOME[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted((*__all__, *_MODULES))

@@ -11,7 +11,6 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-import veil
 from veil.evaluation.episodes import Progress, in_batches
 from veil.evaluation.evaluate import (
     Context,
@@ -25,7 +24,7 @@ from veil.evaluation.utility import table
 from veil.io import Store, StoreError, about, fingerprint, load_arrays, save_arrays
 from veil.learners.design import initial_policy
 from veil.learners.pathwise import Pathwise
-from veil.learners.training import train
+from veil.learners.training import train_policy
 from veil.policies.base import LearnedPolicy, Policy
 from veil.policies.plain import GaussianNoise, Quantised, Truth
 from veil.policies.residual import ResidualPolicy
@@ -46,6 +45,7 @@ from veil.settings import (
 from veil.stats import Mean, stratified_mean
 from veil.systems.base import System
 from veil.types import Key, Scalar, as_float32, as_float64
+from veil.version import __version__
 
 
 def measured(goal: FrontierGoal, context: Context, truth: dict[str, np.ndarray]) -> Point:
@@ -209,7 +209,7 @@ class Policies:
 
     def fingerprint(self, goal: FrontierGoal) -> str:
         """Changes with anything that the policy of a point depends on."""
-        extent, common = self.extent, (goal, self.system, PolicyDesign(), veil.__version__)
+        extent, common = self.extent, (goal, self.system, PolicyDesign(), __version__)
         learned = (extent.updates, extent.price) if goal.kind in LEARNED else ()
         return fingerprint(common, extent.steps, extent.seed, *learned)
 
@@ -237,7 +237,7 @@ class Policies:
         except StoreError:  # none, or not whole: train again
             pass
         start = fresh if goal.previous is None else self.learned(goal.previous)
-        trained = train(
+        trained = train_policy(
             (problem(self.system, self.extent.steps, Objective(goal.value, self.extent.price)),),
             Pathwise(self.training.episodes, self.training.updates, self.training.learning_rate),
             start,

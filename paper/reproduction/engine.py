@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import veil
 from paper.reproduction import stages
 from paper.reproduction.adapt import from_equilibrium, with_particles, with_system
 from paper.reproduction.charges import chargeable
@@ -26,6 +25,7 @@ from veil.settings import AuditSettings
 from veil.step import Record
 from veil.systems.platoon import Platoon
 from veil.types import as_float32, as_float64
+from veil.version import __version__
 
 Report = Callable[[str, str, int, int], None]
 
@@ -138,7 +138,7 @@ class Study:
     @cached_property
     def store(self) -> Store:
         """Finished stages; those of another policy or extent are not read."""
-        mark = fingerprint(self.as_trained, self.extent, veil.__version__)
+        mark = fingerprint(self.as_trained, self.extent, __version__)
         return Store(self.work.folder / "columns" / self.column.name, mark)
 
     def context(self, system: Platoon, policy: Policy) -> Context:

@@ -11,10 +11,10 @@ from paper.reproduction.claims import Claim
 from paper.reproduction.options import Extent
 from paper.reproduction.printed import PRINTED
 from paper.reproduction.summary import Reader, Summary
-from veil import __version__
 from veil.io import plain, replace_text
 from veil.results.audit_file import leakage
 from veil.stats import Mean
+from veil.version import __version__
 
 COLUMNS = ("column", "quantity", "secret", "value", "error", "printed")
 

@@ -7,8 +7,8 @@ from paper.reproduction.claims import Claim
 from paper.reproduction.engine import Work
 from paper.reproduction.options import FULL
 from paper.reproduction.summary import Summary
-from veil import __version__
 from veil.learners import run as runs
+from veil.version import __version__
 
 ANSWERS = {"yes": "reproduced", "no": "not reproduced", "open": "undecided", "not measured": "not measured"}
 

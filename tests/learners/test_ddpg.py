@@ -13,7 +13,7 @@ import pytest
 from tests.learners.learner_truths import Split, Truth, kernel_of, seen
 from veil.io import load_arrays, save_arrays
 from veil.laws import Point
-from veil.learners import initial_policy, train
+from veil.learners import initial_policy, train_policy
 from veil.learners import training as loop
 from veil.learners.critic import described
 from veil.learners.ddpg import Charges, Ddpg, joined, moved, one, parted
@@ -209,7 +209,7 @@ def test_the_repaired_learner_finds_the_best_affine_release(monkeypatch):
     )
     learner = Ddpg(64, 30, 5e-3, gradients=40, batch=64, width=16, capacity=128)
     options = TrainSettings(updates=30, evaluate_every=5, patience=0)
-    trained = train((made,), learner, policy, options)
+    trained = train_policy((made,), learner, policy, options)
     value, optimum = truth.value(*kernel_of(trained.policy)), truth.best()[0]
     print(f"learned {value:.5f}, optimum {optimum:.5f}, before {truth.value(*kernel_of(policy)):.5f}")
     assert optimum - 1e-6 <= value <= 1.03 * optimum

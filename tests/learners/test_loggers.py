@@ -9,7 +9,7 @@ import pytest
 from tests.command_lines import veil
 from tests.learners.learner_truths import dial, halves, seen
 from tests.learners.test_loop import Walk
-from veil.learners import train
+from veil.learners import train_policy
 from veil.learners import training as loop
 from veil.learners.loggers import JsonLines, Logger, TensorBoard
 from veil.learners.training import METRICS
@@ -39,7 +39,7 @@ class Fake:
 def run(monkeypatch, *loggers, folder=None):
     monkeypatch.setattr(loop, "evaluate_family", lambda *_: seen(1.0))
     made = halves()
-    return train((made,), Walk(), dial(made.world.plant), OPTIONS, folder=folder, loggers=loggers)
+    return train_policy((made,), Walk(), dial(made.world.plant), OPTIONS, folder=folder, loggers=loggers)
 
 
 def timeless(values):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.learners.learner_truths import LEARNER, Dial, dial, halves, seen
 from veil.io import StoreError, fingerprint, load_arrays
-from veil.learners import Learner, Progress, evaluate_family, train
+from veil.learners import Learner, Progress, evaluate_family, train_policy
 from veil.learners import training as loop
 from veil.learners.training import CHECKPOINT, METRICS
 from veil.policies import GaussianNoise
@@ -48,7 +48,9 @@ def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, pa
     made = halves()
     options = TrainSettings(updates=updates, evaluate_every=3, patience=patience, seed=seed)
     report = report or (lambda line: None)
-    return train((made,), learner or Walk(), dial(made.world.plant), options, report=report, folder=folder)
+    return train_policy(
+        (made,), learner or Walk(), dial(made.world.plant), options, report=report, folder=folder
+    )
 
 
 def knobs(policy):

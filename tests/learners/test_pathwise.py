@@ -9,7 +9,7 @@ import pytest
 from scipy import special
 
 from tests.learners.learner_truths import LEARNER, by_rounds, dial, halves, information, seen
-from veil.learners import Pathwise, train
+from veil.learners import Pathwise, train_policy
 from veil.learners import training as loop
 from veil.learners.base import dual_ascent
 from veil.learners.pathwise import emphasised
@@ -151,7 +151,7 @@ def test_a_tight_limit_is_kept_on_fresh_episodes(monkeypatch):
     """At the floor of the price the best policy is far above the limit; the price rises until it is kept."""
     monkeypatch.setattr(loop, "evaluate_family", quick)
     made, lines = halves(), []
-    trained = train(
+    trained = train_policy(
         (made,),
         LEARNER,
         dial(made.world.plant),

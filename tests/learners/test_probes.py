@@ -12,7 +12,7 @@ from scipy import special
 from scipy.stats import norm
 
 from tests.learners.learner_truths import Split, Truth, by_rounds, folded, kernel_of, seen
-from veil.learners import Pathwise, initial_policy, train
+from veil.learners import Pathwise, initial_policy, train_policy
 from veil.learners import training as loop
 from veil.problem import Objective, problem
 from veil.settings import PolicyDesign, TrainSettings
@@ -43,7 +43,7 @@ def learned(monkeypatch, secrets, rho, first=lambda policy: policy):
     )
     objective = Objective(privacy_weight=rho, distortion_price=1.0, distortion_limit=10.0)
     made = problem(policy.system, 1, objective)
-    trained = train(
+    trained = train_policy(
         (made,),
         Pathwise(episodes=64, updates=UPDATES, learning_rate=1e-2),
         policy,
@@ -128,7 +128,7 @@ def test_a_plain_network_comes_near_the_best_affine_release(monkeypatch, rho):
     made = problem(
         policy.system, 1, Objective(privacy_weight=rho, distortion_price=1.0, distortion_limit=10.0)
     )
-    trained = train(
+    trained = train_policy(
         (made,),
         Pathwise(episodes=64, updates=600, learning_rate=1e-2),
         policy,

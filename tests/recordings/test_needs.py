@@ -60,9 +60,9 @@ def test_exact_answers_where_values_only_move():
 
 
 def test_systems_ask_for_no_more_than_they_use():
-    platoon = needs(veil.Platoon())
+    platoon = needs(veil.systems.Platoon())
     assert platoon.external == (False, True, False)
     assert (platoon.state, platoon.telling) == ((True, True), (True, False))
-    assert needs(veil.ColouredPlatoon()).state == (True, True, False)
+    assert needs(veil.systems.ColouredPlatoon()).state == (True, True, False)
     assert needs(IdmPlatoon()).external == (False, True, False)
-    assert needs(veil.Gain()).external == (True,)
+    assert needs(veil.systems.Gain()).external == (True,)

@@ -8,6 +8,7 @@ from scipy import stats
 
 import veil
 from tests.recordings import simulated as made
+from veil import policies
 from veil.laws import diagonal_gaussian
 from veil.recordings.measure import measure
 from veil.recordings.reader import Log, LogError, read_recordings
@@ -25,8 +26,8 @@ def loop_log(gain=0.6, steps=40, seed=0):
 def test_shared_as_it_is_the_posterior_is_that_of_the_transition_densities(tmp_path, float64):
     states, ahead = made.drive(made.DRIVERS[1], 120, np.random.default_rng(1))
     path = made.write_drive(tmp_path / "drive.csv", states, ahead)
-    (log,) = read_recordings(path, veil.Platoon(), made.COLUMNS)
-    found = measure(veil.Platoon(), log)
+    (log,) = read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
+    found = measure(veil.systems.Platoon(), log)
     steps = np.cumsum(made.drive_log_likelihoods(states, ahead), axis=0)
     masses = np.array([made.softmax(row) for row in steps])
     np.testing.assert_allclose(found.masses, masses[-1], atol=1e-9)
@@ -44,7 +45,7 @@ def test_a_state_that_is_recorded_in_part_has_the_likelihood_of_its_joint_gaussi
     states, ahead = made.drive(made.DRIVERS[0], steps, rng, coloured=0.1, keep=keep, speed_sd=0.2 * 0.02)
     external = np.stack([np.full(steps, 15.0), ahead, np.full(steps, 20.0)], axis=1)
     hidden = np.concatenate([states, np.zeros((steps, 1))], axis=1)
-    found = measure(veil.ColouredPlatoon(), Log("drive", hidden, external, (True, True, False)))
+    found = measure(veil.systems.ColouredPlatoon(), Log("drive", hidden, external, (True, True, False)))
     assert found.fit.ok
     for seen in (2, 5, 9, 14):
         apart = np.abs(np.subtract.outer(np.arange(seen), np.arange(seen)))
@@ -62,7 +63,7 @@ def test_a_state_that_is_recorded_in_part_has_the_likelihood_of_its_joint_gaussi
 def test_sub_sampled_true_data_have_the_likelihood_of_several_steps_at_once():
     """Between fresh releases of the loop, x' = g^n x + Σ g^(n−1−i) w_i + noise of known variance."""
     log, every = loop_log(steps=37), 4
-    found = measure(veil.Gain(), log, lambda model: veil.Subsampled(veil.Truth(model), every))
+    found = measure(veil.systems.Gain(), log, lambda model: policies.Subsampled(policies.Truth(model), every))
     level, push = log.states[:, 0], log.external[:, 0]
     total = np.zeros(3)
     for k, gain in enumerate(made.GAINS):
@@ -75,19 +76,19 @@ def test_sub_sampled_true_data_have_the_likelihood_of_several_steps_at_once():
 
 
 def _noise(model):
-    return veil.GaussianNoise(model, jnp.array([0.3]))
+    return policies.GaussianNoise(model, jnp.array([0.3]))
 
 
 def test_particles_agree_with_the_exact_posterior_within_their_stated_interval():
     """Noise on the linear loop: one Kalman filter per secret is exact, for each draw by itself."""
     log, options = loop_log(gain=0.9, steps=60, seed=3), MeasureSettings(particles=32, draws=4, seed=5)
-    found = measure(veil.Gain(), log, _noise, options)
+    found = measure(veil.systems.Gain(), log, _noise, options)
     assert found.filtered and 0.0 < found.filter_error < 0.05
     # The curve ends in the mean of the exact posteriors of the same four draws.
     np.testing.assert_allclose(found.masses, found.trail[-1], atol=5.0 * found.filter_error + 1e-3)
     assert found.filter_error <= found.told.error
-    assert 0.0 < found.told.value < measure(veil.Gain(), log).told.value
-    assert measure(veil.Gain(), log, _noise, options).told == found.told  # one seed, one answer
+    assert 0.0 < found.told.value < measure(veil.systems.Gain(), log).told.value
+    assert measure(veil.systems.Gain(), log, _noise, options).told == found.told  # one seed, one answer
 
 
 @pytest.mark.study
@@ -100,9 +101,9 @@ def test_few_and_many_particles_agree_within_their_stated_interval():
         log = Log("drive", states, external, (True, True))
         few, many = (
             measure(
-                veil.Platoon(),
+                veil.systems.Platoon(),
                 log,
-                lambda model: veil.GaussianNoise(model, jnp.array([0.25, 0.43])),
+                lambda model: policies.GaussianNoise(model, jnp.array([0.25, 0.43])),
                 MeasureSettings(particles=count),
             )
             for count in (81, 1296)
@@ -130,7 +131,9 @@ def rounded_likelihoods(shared, push, step):
 
 def test_rounded_data_have_the_likelihood_of_their_cells():
     log = loop_log(steps=30, seed=4)
-    found = measure(veil.Gain(), log, lambda model: veil.Quantised(model, jnp.array([0.5])), QUICK)
+    found = measure(
+        veil.systems.Gain(), log, lambda model: policies.Quantised(model, jnp.array([0.5])), QUICK
+    )
     shared = np.round(log.states[:, 0] / 0.5) * 0.5
     expected = made.softmax(rounded_likelihoods(shared, log.external[:, 0], 0.5))
     np.testing.assert_allclose(found.masses, expected, atol=4.0 * found.filter_error + 2e-3)
@@ -139,17 +142,19 @@ def test_rounded_data_have_the_likelihood_of_their_cells():
 
 def test_transport_and_counterfactual_sharing_tell_nothing():
     log = loop_log(steps=60, seed=6)
-    moved = measure(veil.Gain(), log, lambda model: veil.Transport(model, jnp.array([0.1])), QUICK)
+    moved = measure(
+        veil.systems.Gain(), log, lambda model: policies.Transport(model, jnp.array([0.1])), QUICK
+    )
     assert moved.as_it_is > 0.5
     assert moved.told.value < 0.01 + 3.0 * moved.told.error
-    copied = measure(veil.Gain(), log, veil.Counterfactual)
+    copied = measure(veil.systems.Gain(), log, veil.policies.Counterfactual)
     assert (copied.told.value, copied.method) == (0.0, "coupling of all secrets")
     assert copied.verdict.name == "no leak"
 
 
 def test_the_noise_of_a_path_gives_that_path_back_under_its_own_secret(float64):
     states, external = (jnp.asarray(x) for x in made.loop(0.6, 20, np.random.default_rng(7)))
-    gain = veil.Gain(veil.finite_prior(made.GAINS))
+    gain = veil.systems.Gain(veil.systems.finite_prior(made.GAINS))
     paths = as_other_secrets(gain, gain.prior.secrets[1], states, external)
     np.testing.assert_allclose(paths[1], states, atol=1e-12)
     noise = states[1:, 0] - 0.6 * states[:-1, 0] - external[:-1, 0]
@@ -161,18 +166,18 @@ def test_the_noise_of_a_path_gives_that_path_back_under_its_own_secret(float64):
 
 def test_the_owner_may_name_its_secret_and_must_record_what_its_policy_looks_at():
     log = loop_log()
-    assert measure(veil.Gain(), log, options=MeasureSettings(secret=2)).believed == 2
+    assert measure(veil.systems.Gain(), log, options=MeasureSettings(secret=2)).believed == 2
     with pytest.raises(LogError, match="index from 0 to 2"):
-        measure(veil.Gain(), log, options=MeasureSettings(secret=3))
+        measure(veil.systems.Gain(), log, options=MeasureSettings(secret=3))
     coloured = Log("drive", np.full((30, 3), 15.0), np.full((30, 3), 15.0), (True, True, False))
     with pytest.raises(LogError, match="acceleration_error, which is not recorded"):
-        measure(veil.ColouredPlatoon(), coloured, veil.Counterfactual)
+        measure(veil.systems.ColouredPlatoon(), coloured, veil.policies.Counterfactual)
 
 
-class Lag(veil.System):
+class Lag(veil.systems.System):
     """x' = x / 2 + θ w + noise: a system of a user's own, whose input nobody answers."""
 
-    prior: veil.Prior = eqx.field(default_factory=lambda: veil.finite_prior([0.2, 0.5, 0.8]))
+    prior: veil.systems.Prior = eqx.field(default_factory=lambda: veil.systems.finite_prior([0.2, 0.5, 0.8]))
 
     secret_fields = (Field("effect"),)
     state_fields = (Field("level"),)

@@ -22,12 +22,12 @@ def columns(states, ahead, **changes):
 def test_only_what_the_system_uses_is_read_and_the_rest_holds_public_values(tmp_path, drive):
     states, ahead = drive
     path = made.write(tmp_path / "drive.csv", columns(*drive))
-    (log,) = read_recordings(path, veil.Platoon(), made.COLUMNS)
+    (log,) = read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
     np.testing.assert_array_equal(log.states, states)
     np.testing.assert_array_equal(log.external[:, 1], ahead)
     assert np.all(log.external[:, [0, 2]] == (15.0, 20.0))
     assert (log.name, log.steps, log.seen, log.checked) == ("drive.csv", 12, (True, True), True)
-    (coloured,) = read_recordings(path, veil.ColouredPlatoon(), made.COLUMNS)
+    (coloured,) = read_recordings(path, veil.systems.ColouredPlatoon(), made.COLUMNS)
     assert coloured.seen == (True, True, False)
 
 
@@ -39,7 +39,7 @@ def test_columns_with_the_names_of_the_fields_need_no_mapping(tmp_path, drive):
         "automated_speed": ahead,
         "leader_speed": ahead + 1,
     }
-    (log,) = read_recordings(made.write(tmp_path / "drive.csv", named), veil.Platoon())
+    (log,) = read_recordings(made.write(tmp_path / "drive.csv", named), veil.systems.Platoon())
     np.testing.assert_array_equal(log.external[:, 0], ahead + 1)
     assert not log.checked
 
@@ -52,27 +52,27 @@ def test_rows_are_chosen_and_recordings_told_apart(tmp_path, drive):
         **{name: np.tile(value, 2) for name, value in columns(states, ahead).items()},
     }
     path = made.write(tmp_path / "drives.csv", twice)
-    (one,) = read_recordings(path, veil.Platoon(), made.COLUMNS, where={"pair": "7.0", "kind": "car"})
+    (one,) = read_recordings(path, veil.systems.Platoon(), made.COLUMNS, where={"pair": "7.0", "kind": "car"})
     assert (one.name, one.steps) == ("pair=7.0, kind=car", 12)
-    both = read_recordings(path, veil.Platoon(), made.COLUMNS, each="pair")
+    both = read_recordings(path, veil.systems.Platoon(), made.COLUMNS, each="pair")
     assert [log.name for log in both] == ["pair=3", "pair=7"]
     with pytest.raises(LogError, match="--where pair=7 or measure all with --each pair"):
-        read_recordings(path, veil.Platoon(), made.COLUMNS)
+        read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
 
 
 def test_semicolons_tabs_and_marks_of_editors_are_understood(tmp_path, drive):
     text = made.write(tmp_path / "drive.csv", columns(*drive)).read_text()
-    (expected,) = read_recordings(tmp_path / "drive.csv", veil.Platoon(), made.COLUMNS)
+    (expected,) = read_recordings(tmp_path / "drive.csv", veil.systems.Platoon(), made.COLUMNS)
     for number, separator in enumerate(";\t"):
         path = tmp_path / f"{number}.csv"
         path.write_text("\ufeff" + text.replace(",", separator) + "\n\n", encoding="utf-8")
-        (found,) = read_recordings(path, veil.Platoon(), made.COLUMNS)
+        (found,) = read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
         np.testing.assert_array_equal(found.states, expected.states)
 
 
 def test_mistakes_in_the_columns_are_told_with_a_guess(tmp_path, drive):
     path = made.write(tmp_path / "drive.csv", columns(*drive))
-    platoon = veil.Platoon()
+    platoon = veil.systems.Platoon()
     with pytest.raises(LogError, match=r"no column 'v_foll' for speed in m/s.*Did you mean 'v_fol'\?"):
         read_recordings(path, platoon, {**made.COLUMNS, "speed": "v_foll"})
     with pytest.raises(LogError, match=r"no column 'automated_speed'.*--columns automated_speed=COLUMN"):
@@ -117,7 +117,7 @@ def words(values, place, word):
 def test_mistakes_in_the_numbers_are_told_with_their_line(tmp_path, drive, changes, hint):
     path = made.write(tmp_path / "drive.csv", columns(*drive, **changes(*drive)))
     with pytest.raises(LogError, match=hint):
-        read_recordings(path, veil.Platoon(), made.COLUMNS)
+        read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -134,14 +134,14 @@ def test_files_that_are_no_recordings_are_refused(tmp_path, text, hint):
     path = tmp_path / "drive.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(LogError, match=hint):
-        read_recordings(path, veil.Platoon(), made.COLUMNS)
+        read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
 
 
 def test_what_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(LogError, match="no such file"):
-        read_recordings(tmp_path / "drive.csv", veil.Platoon())
+        read_recordings(tmp_path / "drive.csv", veil.systems.Platoon())
     with pytest.raises(LogError, match="cannot be read"):
-        read_recordings(tmp_path, veil.Platoon())
+        read_recordings(tmp_path, veil.systems.Platoon())
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(LogError, match="cannot be read"):
-        read_recordings(tmp_path / "binary.csv", veil.Platoon())
+        read_recordings(tmp_path / "binary.csv", veil.systems.Platoon())

@@ -102,12 +102,12 @@ class Audit:
 
     def measure(self, system: "System", policy: "Policy") -> "result.Audit":
         """The audit itself, with progress on stderr."""
-        import veil
         from veil.evaluation import audit as engine
         from veil.io import Store, fingerprint
+        from veil.version import __version__
 
         records = self.recorded(system, policy)
-        store = Store(self.folder, fingerprint(system, policy, self.extent, records, veil.__version__))
+        store = Store(self.folder, fingerprint(system, policy, self.extent, records, __version__))
         with progress() as report:
             return engine.audit(system, policy, self.extent, records=records, progress=report, store=store)
 

@@ -44,9 +44,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and run one command."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments in (["--version"], ["-V"]):
-        import veil
+        from veil.version import __version__
 
-        print(f"veil {veil.__version__}")
+        print(f"veil {__version__}")
         return
     if not arguments or arguments[0] in ("-h", "--help"):
         print(ABOUT.format(commands="\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())))

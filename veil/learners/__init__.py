@@ -6,7 +6,7 @@ from veil.learners.design import initial_policy, typical_scaling
 from veil.learners.loggers import JsonLines, Logger
 from veil.learners.pathwise import Pathwise
 from veil.learners.selection import SelectionScore, evaluate_family
-from veil.learners.training import Trained, learn, train
+from veil.learners.training import Trained, train, train_policy
 
 __all__ = [
     "A2c",
@@ -21,7 +21,7 @@ __all__ = [
     "Trained",
     "evaluate_family",
     "initial_policy",
-    "learn",
     "train",
+    "train_policy",
     "typical_scaling",
 ]

@@ -21,13 +21,12 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from veil import __version__
 from veil.beliefs.particles import ParticleSpec, Scheme
 from veil.io import StoreError, about, load_arrays, plain, replace_text, save_arrays
 from veil.leakage.per_step import Measure
 from veil.learners.design import initial_policy
 from veil.learners.loggers import Logger
-from veil.learners.training import CHECKPOINT, METRICS, Report, Trained, learn
+from veil.learners.training import CHECKPOINT, METRICS, Report, Trained, train
 from veil.policies.base import Policy
 from veil.policies.registry import Named
 from veil.policies.scaling import Limits
@@ -35,6 +34,7 @@ from veil.problem import Objective
 from veil.settings import LeakageMethodName, ObjectiveWeights, PolicyDesign, TrainSettings
 from veil.systems.base import System
 from veil.types import as_float64
+from veil.version import __version__
 
 
 @dataclass(frozen=True)
@@ -245,11 +245,11 @@ def fit(
 ) -> Trained:
     """Train as the settings say; one that was interrupted in this folder goes on."""
     weights = settings.objective
-    return learn(
+    return train(
         system,
-        settings.steps,
-        Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit),
-        training=settings.training,
+        settings.training,
+        steps=settings.steps,
+        objective=Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit),
         design=settings.design,
         measure=Measure(settings.leakage),
         report=report,

@@ -104,9 +104,7 @@ class EpisodeSample:
         return _total(problem, self.upper, self.cost, self.distortion)
 
 
-def evaluate_family(
-    family: Family, policy: Policy, episodes: int, seed: int
-) -> SelectionScore:
+def evaluate_family(family: Family, policy: Policy, episodes: int, seed: int) -> SelectionScore:
     """Play fresh episodes of every problem, always the same ones for a seed, and take the worst."""
     return max(
         (_score(one, sample(one, policy, episodes, seed)) for one in family), key=lambda score: score.merit

@@ -144,7 +144,7 @@ class Trained:
     reason: str
 
 
-def train(
+def train_policy(
     family: Family,
     learner: Learner,
     policy: LearnedPolicy,
@@ -250,38 +250,39 @@ def make_learner(training: TrainSettings) -> Learner:
 _DESIGN = 0xDE51  # keeps the keys of the first weights apart from those of training and of audits
 
 
-def learn(
+def train(
     system: System,
+    settings: TrainSettings | None = None,
+    *,
     steps: int = 50,
     objective: Objective | None = None,
-    *,
-    training: TrainSettings | None = None,
     design: PolicyDesign | None = None,
     measure: Measure | None = None,
     report: Report = lambda metrics: None,
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
 ) -> Trained:
-    """Learn what to share in this system, as `veil train` does for the systems that it knows.
+    """Train a sharing policy for a system, as the command `veil train` does.
 
     Args:
-        system: any that `veil.check_system` finds fit for pathwise learning.
-        steps: T, releases per episode.
-        objective: what leakage and distortion are worth.
-        training: how long and how fast.
-        design: what the policy looks like before; by default a network on top of transport.
-        measure: how the leakage of a step is measured while learning.
-        report: told the metrics of every update.
-        folder: where the course is kept, so that an interrupted training goes on.
-        loggers: told the same as `report`, from start to close.
+        system: any system that `veil.check_system` finds fit for pathwise learning.
+        settings: how long and how fast to train, and with which learner.
+        steps: T, the number of releases per episode.
+        objective: the weights of leakage and distortion against the cost of the system.
+        design: the policy before training; by default a network on top of transport.
+        measure: the leakage method of the objective; by default an unbiased estimate.
+        report: called with the metrics of every update.
+        folder: where checkpoints are written; a training that was interrupted there is continued.
+        loggers: called like `report`, and when training starts and ends.
     """
-    training, design = training or TrainSettings(), design or PolicyDesign()
+    settings, design = settings or TrainSettings(), design or PolicyDesign()
     with jax.enable_x64(False):
         system = as_float32(system)
-        policy = initial_policy(design, system, steps, key=jr.fold_in(jr.key(training.seed), _DESIGN))
+        policy = initial_policy(design, system, steps, key=jr.fold_in(jr.key(settings.seed), _DESIGN))
         counts = as_float32(objective or Objective()), measure or Measure()
         family = (Problem(nominal(system), steps, *counts),)
-        if training.robust:
+        if settings.robust:
             family = robust(system, steps, *counts)
-        told = {"report": report, "folder": folder, "loggers": loggers}
-        return train(family, make_learner(training), policy, training, **told)
+        return train_policy(
+            family, make_learner(settings), policy, settings, report=report, folder=folder, loggers=loggers
+        )

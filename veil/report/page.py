@@ -11,7 +11,6 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
-from veil import __version__
 from veil.io import plain, replace_text
 from veil.report import cards as verdict
 from veil.report import wording as words
@@ -32,6 +31,7 @@ from veil.report.sections import (
 )
 from veil.report.sections import scenarios as elsewhere
 from veil.report.source import Source
+from veil.version import __version__
 
 SECTIONS = (
     *(threat, beliefs, attackers, elsewhere, usefulness, cost, ledger, frontier, training, settings),

@@ -36,7 +36,7 @@ def write(audit: Audit, folder: Path) -> list[Path]:
 
 def content(audit: Audit) -> dict[str, object]:
     """All fields of audit.json."""
-    from veil import __version__
+    from veil.version import __version__
 
     return {
         "verdict": audit.verdict.name,

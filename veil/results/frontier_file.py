@@ -76,7 +76,7 @@ def write(found: Frontier, folder: Path) -> list[Path]:
 
 def content(found: Frontier) -> dict[str, object]:
     """All fields of frontier.json."""
-    from veil import __version__
+    from veil.version import __version__
 
     wanted = {kind: needed(found.family(kind), words.NATS) for kind in found.kinds}
     return {

@@ -30,7 +30,7 @@ def write(found: Sequence[Measurement], folder: Path) -> list[Path]:
 
 def content(found: Sequence[Measurement]) -> dict[str, object]:
     """All fields of measure.json."""
-    from veil import __version__
+    from veil.version import __version__
 
     return {"unit": "nats", "version": __version__, "recordings": [one(each) for each in found]}
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from veil import __version__
 from veil.io import fingerprint
 from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted, Exhausted
@@ -23,6 +22,7 @@ from veil.sharing.ledger import START, Entry, Ledger, LedgerError, MemoryLedger,
 from veil.sharing.secret_files import MemoryFile, checked_secret
 from veil.sharing.step_program import BeliefEngine, MemoryEngine, PendingStep, StepEngine
 from veil.types import as_float64
+from veil.version import __version__
 
 MOST_MISSING = 1000  # steps that a gap may have
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 
-from veil import __version__
 from veil.report import wording as words
 from veil.report.blocks import Block, Column, Section, Table
 from veil.report.gather import Material
 from veil.report.source import Source
+from veil.version import __version__
 
 LEAD = "Everything that it takes to do this again."
 
