@@ -1,9 +1,13 @@
 """The command line, as a user meets it: in a process of its own."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parent.parent
 
 
 def veil(*arguments, **options):
@@ -21,6 +25,7 @@ def test_importing_veil_and_asking_for_help_leaves_jax_alone():
     run_python("import sys, veil; assert 'jax' not in sys.modules and 'numpy' not in sys.modules")
     code = """
 import sys
+from pathlib import Path
 from veil.cli.main import main
 try:
     main(["--help"])
@@ -32,19 +37,24 @@ assert not {"jax", "matplotlib", "scipy"} & set(sys.modules)
     assert "demo" in shown and "systems" in shown
 
 
-def test_every_public_name_is_there_and_rollout_stays_a_module():
-    code = """
+def test_the_package_shows_the_documented_names_and_nothing_else():
+    page = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    page = page.partition("`veil.environment`")[0]
+    documented = sorted(set(re.findall(r"`veil\.(\w+)`", page)))
+    code = f"""
 import veil
-for name in veil.__all__:
+assert dir(veil) == {documented}, set(dir(veil)) ^ set({documented})
+for name in dir(veil):
     assert getattr(veil, name) is not None, name
-assert set(veil.__all__) <= set(dir(veil)) and "rollout" in dir(veil)
-assert callable(veil.rollout.rollout) and callable(veil.rollout.follow)
-try:
-    veil.nonsense
-except AttributeError as error:
-    assert "Platoon" in str(error)
-else:
-    raise SystemExit("no error")
+assert dir(veil) == {documented}  # nor do uses add to it
+assert callable(veil.audit) and callable(veil.rollout.rollout) and callable(veil.rollout.follow)
+for name in ("sys", "importlib", "TYPE_CHECKING", "nonsense"):
+    try:
+        getattr(veil, name)
+    except AttributeError as error:
+        assert "audit" in str(error)
+    else:
+        raise SystemExit(name + " can be reached")
 """
     run_python(code)
 

@@ -181,7 +181,7 @@ def test_what_a_point_depends_on_is_measured_again(finished, work, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(engine, "measured", lambda goal, *rest: work.append(goal.name) or stop())
-    monkeypatch.setattr(families, "train", lambda *some, **more: work.append("train") or stop())
+    monkeypatch.setattr(families, "train_policy", lambda *some, **more: work.append("train") or stop())
     assert run(*SMALL, "--kinds", "transport", "--episodes", "9", "--out", folder) == 130
     assert run(*SMALL, "--kinds", "transport", "--price", "0.3", "--out", folder) == 130
     assert run(*SMALL, "--kinds", "noise", "--seed", "1", "--out", folder) == 130

@@ -1,8 +1,8 @@
 """Veil: share your data, keep your parameters.
 
 The verbs and their settings are here: `veil.audit` and `veil.AuditSettings`, `veil.train` and
-`veil.TrainSettings`, and so on. Classes are in the modules, as `veil.systems.Platoon`. A name is imported when
-it is first used, so that `import veil` is quick. docs/stability.md lists every name.
+`veil.TrainSettings`, and so on. Classes are in the modules, as `veil.systems.Platoon`. A name is imported
+when it is first used, so that `import veil` is quick. docs/stability.md lists every name.
 """
 
 import typing as _typing

@@ -42,8 +42,8 @@ def measure(
     Args:
         system: the model.
         log: the recording, as `veil.recordings.read` gives it.
-        make: the policy for a model, e.g. `lambda model: GaussianNoise(model, sd)`; the model that it is given
-            starts where the recording does.
+        make: the policy for a model, e.g. `lambda model: GaussianNoise(model, sd)`; the model that it
+            is given starts where the recording does.
         options: the extent.
         progress: told the stage, how many draws are done, and of how many.
     """
