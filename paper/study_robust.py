@@ -91,7 +91,7 @@ class Study:
         for problem in family:
             found = sample(problem, policy, self.episodes, self.seed, FRESH)
             lower, upper = found.leakage.lower, found.leakage.upper
-            plants[problem.world.name] = (lower.value, upper.value, upper.error)
+            plants[problem.scenario.name] = (lower.value, upper.value, upper.error)
             distortion = max(distortion, float(found.distortion.mean()))
         row = Row(kind, value, distortion, plants)
         told = "; ".join(f"{name} {low:.3f} to {high:.3f}" for name, (low, high, _) in plants.items())

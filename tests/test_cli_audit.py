@@ -91,7 +91,7 @@ def test_mistakes_are_answered_with_what_to_do(arguments, hint, engine, capsys, 
 
 def test_every_option_of_the_audit_is_a_flag(tmp_path):
     flags = ["--steps", "7", "--episodes", "99", "--seed", "3", "--interval", "0.1", "--seconds", "60"]
-    flags += ["--learned", "--worlds", "--no-assisted", "--budget", "4", "--training", "128"]
+    flags += ["--learned", "--scenarios", "--no-assisted", "--budget", "4", "--training", "128"]
     parsed = main.parse(["audit", "gain", *flags, "--out", str(tmp_path), "--explain"])
     assert isinstance(parsed, command.Audit)
     assert parsed.extent == AuditSettings(7, 99, 3, 0.1, 60.0, True, True, False, 4.0, 128)

@@ -36,7 +36,7 @@ def test_gymnasium_finds_and_accepts_it(made):
 def test_an_episode_is_as_long_as_it_should_and_the_reward_is_the_objective(made):
     seen, info = made.reset(seed=3)
     assert info == {} and seen[:3] == pytest.approx(
-        np.exp(made.unwrapped.problem.world.plant.prior.log_masses)
+        np.exp(made.unwrapped.problem.scenario.plant.prior.log_masses)
     )
     assert seen[-1] == 0.0
     for t in range(1, 5):
@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_episode_and_secrets_follow_the_prior(made)
         ways.append(np.concatenate([first, *(made.step(0.1 * np.ones(6, np.float32))[0] for _ in range(4))]))
     assert np.array_equal(ways[0], ways[1]) and not np.array_equal(ways[0], ways[2])
     seeds = [int(made.unwrapped._seed) % 3 for _ in range(300) if made.reset() is not None]
-    masses = np.exp(made.unwrapped.problem.world.plant.prior.log_masses)
+    masses = np.exp(made.unwrapped.problem.scenario.plant.prior.log_masses)
     error = np.sqrt(masses * (1 - masses) / 300)
     assert np.all(np.abs(np.bincount(seeds, minlength=3) / 300 - masses) < 4 * error)
 
@@ -74,7 +74,7 @@ def test_an_action_without_offsets_is_gaussian_noise(made):
             np.sum([[row[-1][name] for name in ("leakage", "distortion")] for row in play(env, action)], 0)
         )
     with jax.enable_x64(False):
-        policy = GaussianNoise(env.problem.world.plant, jnp.asarray(sd))
+        policy = GaussianNoise(env.problem.scenario.plant, jnp.asarray(sd))
         outcome = eqx.filter_jit(lambda: other(env, policy))()
     expected = np.stack([np.asarray(part).sum(1) for part in (outcome.leakage, outcome.distortion)], 1)
     error = np.sqrt(np.var(found, 0) / 400 + np.var(expected, 0) / expected.shape[0])

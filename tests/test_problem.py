@@ -91,8 +91,8 @@ def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
     """Another noise, other secrets, fewer of them: transport leaks there, its own belief is blind."""
     model = Gain()
     plant = WithPrior(WithNoise(model, 3.0), finite_prior([0.4, 0.8], [0.6, 0.4]))
-    world = Scenario("elsewhere", plant, jnp.asarray([[0.9], [0.6]]))  # nobody is taken for the nearest
-    made, count = Problem(world, 6, judge=KalmanSpec()), 2 * 250
+    scenario = Scenario("mistaken", plant, jnp.asarray([[0.9], [0.6]]))  # nobody is taken for the nearest
+    made, count = Problem(scenario, 6, judge=KalmanSpec()), 2 * 250
     outcome, (_, external, shared, _), features = watched(
         made, Transport(model, (0.2,)), numbered(count), jr.key(1)
     )

@@ -75,7 +75,7 @@ def test_driving_is_summed_up_as_by_hand(float64, monkeypatch):
     records = record(np.array([0, 1], np.int32), speeds, spacings, shared, jnp.full((2, 2, 3), 15.0))
     asked = []
 
-    def play(policy, world, rows, stage):
+    def play(policy, scenario, rows, stage):
         asked.append((policy, len(rows)))
         return records
 

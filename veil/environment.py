@@ -148,7 +148,7 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode with a secret from the prior; the same seed gives the same episodes."""
         super().reset(seed=seed)
-        masses = np.exp(np.asarray(self.problem.world.plant.prior.log_masses, float))
+        masses = np.exp(np.asarray(self.problem.scenario.plant.prior.log_masses, float))
         index = int(self.np_random.choice(masses.size, p=masses / masses.sum()))
         turn = int(self.np_random.integers(1 << 20)) * masses.size + index  # secrets take turns by it
         with jax.enable_x64(False):

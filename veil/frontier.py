@@ -83,8 +83,8 @@ def measured(goal: FrontierGoal, context: Context, truth: dict[str, np.ndarray])
 
 def true_use(context: Context) -> dict[str, np.ndarray]:
     """Cost and the like of sharing true data, on the episodes that points are measured on."""
-    world = nominal(context.system)
-    records = context.play(Truth(context.system), world, episodes(context), "playing true data")
+    scenario = nominal(context.system)
+    records = context.play(Truth(context.system), scenario, episodes(context), "playing true data")
     return vars(utility_of(context, records))
 
 

@@ -1,4 +1,4 @@
-"""The particle-belief MDP: a small adapter of (world, belief, objective) over the one owner step.
+"""The particle-belief MDP: a small adapter of (scenario, belief, objective) over the one owner step.
 
 Its state is the belief, the external input and the time; its action is a kernel, chosen by the policy; what a
 step charges is kept apart until somebody weighs it: leakage, cost and distortion.
@@ -66,10 +66,10 @@ class EpisodeState(eqx.Module):
 
 
 class Problem(eqx.Module):
-    """A world to share in, for how long, and what counts.
+    """A scenario to share in, for how long, and what counts.
 
     Attributes:
-        world: the plant, and what the owner takes its secret for.
+        scenario: the plant, and what the owner takes its secret for.
         steps: T, releases per episode.
         objective: the weights.
         measure: how the leakage of a step is measured.
@@ -77,7 +77,7 @@ class Problem(eqx.Module):
             own, which is right where that is accurate and about this very plant.
     """
 
-    world: Scenario
+    scenario: Scenario
     steps: int = eqx.field(default=50, static=True)
     objective: Objective = eqx.field(default_factory=Objective)
     measure: Measure = eqx.field(default_factory=Measure)
@@ -86,24 +86,24 @@ class Problem(eqx.Module):
     @property
     def secrets(self) -> int:
         """How many secrets take turns."""
-        return self.world.believed.shape[0]
+        return self.scenario.believed.shape[0]
 
     def reset(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> EpisodeState:
         """The start of episode `number`; secrets take turns by it, and it is the public seed."""
         judge_key, error_key, start_key = jr.split(key, 3)
         index = number % self.secrets
-        believed = self.world.taken_for(index, key=error_key)
-        secret = self.world.plant.prior.secrets[index]
-        situation = begin(self.world.plant, policy, secret, key=start_key, believed=believed)
-        judge = None if self.judge is None else self.judge.start(self.world.plant, key=judge_key)
+        believed = self.scenario.taken_for(index, key=error_key)
+        secret = self.scenario.plant.prior.secrets[index]
+        situation = begin(self.scenario.plant, policy, secret, key=start_key, believed=believed)
+        judge = None if self.judge is None else self.judge.start(self.scenario.plant, key=judge_key)
         return EpisodeState(first_belief(policy, number), judge, situation)
 
     def step(
         self, policy: Policy, play: EpisodeState, *, seed: Int[Array, ""], key: Key
     ) -> tuple[EpisodeState, StepOutput, Outcome]:
-        """Share once and let the world go on. `seed` is the public one of the episode."""
+        """Share once and let the plant go on. `seed` is the public one of the episode."""
         draw_key, world_key, measure_key, judge_key = jr.split(key, 4)
-        plant, now = self.world.plant, play.situation
+        plant, now = self.scenario.plant, play.situation
         belief, stage = share(policy, play.belief, now, seed=seed, key=draw_key)
         following = proceed(plant, policy, now, stage, key=world_key)
         judge, leakage = self._judged(policy, play, stage, measure_key, judge_key)
@@ -121,8 +121,8 @@ class Problem(eqx.Module):
         """What the release tells, and the judge after it."""
         if play.judge is None:
             return None, self.measure(stage.belief, stage.kernel, key=measure_key)
-        now, plant = play.situation, self.world.plant
-        seen = MisspecifiedPolicy(policy, plant, self.world.believed)
+        now, plant = play.situation, self.scenario.plant
+        seen = MisspecifiedPolicy(policy, plant, self.scenario.believed)
         kernel = seen.kernel(stage.features, now.external, now.time)
         leakage = self.measure(play.judge, kernel, key=measure_key)
         judge, _ = play.judge.advance(plant, kernel, now.external, stage.shared, key=judge_key)
@@ -149,5 +149,5 @@ class Problem(eqx.Module):
 
 
 def problem(system: System, steps: int = 50, objective: Objective | None = None) -> Problem:
-    """The problem of sharing in the world as modelled, judged by the policy's own belief."""
+    """The problem of sharing in the system as modelled, judged by the policy's own belief."""
     return Problem(nominal(system), steps, Objective() if objective is None else objective)

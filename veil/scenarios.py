@@ -1,4 +1,4 @@
-"""Scenarios: the world as modelled, and worlds that differ from the model in which a policy is audited."""
+"""Scenarios: the system as modelled, and systems that differ from the model in which a policy is audited."""
 
 import equinox as eqx
 import jax
@@ -59,32 +59,32 @@ class Scenario(eqx.Module):
         return secret * (1.0 + self.error * jr.normal(key, secret.shape, secret.dtype))
 
 
-def play(world: Scenario, policy: Policy, steps: int, *, number: Int[Array, ""] | int, key: Key) -> Record:
-    """Play one episode of a world.
+def play(scenario: Scenario, policy: Policy, steps: int, *, number: Int[Array, ""] | int, key: Key) -> Record:
+    """Play one episode of a scenario.
 
     Args:
-        world: the plant, and what the owner believes.
+        scenario: the plant, and what the owner believes.
         policy: the one in force, with its own model.
         steps: T, the number of releases.
         number: of the episode; secrets take turns by it, and it is the public seed.
-        key: of the whole set of episodes. Worlds played with one key share their random numbers.
+        key: of the whole set of episodes. Scenarios played with one key share their random numbers.
     """
     number = jnp.asarray(number, jnp.int32)
     error_key, run_key = jr.split(jr.fold_in(key, number))
-    index = number % world.believed.shape[0]
-    believed = world.taken_for(index, key=error_key)
+    index = number % scenario.believed.shape[0]
+    believed = scenario.taken_for(index, key=error_key)
     return rollout(
-        world.plant, policy, steps, public_seed=number, key=run_key, index=index, believed=believed
+        scenario.plant, policy, steps, public_seed=number, key=run_key, index=index, believed=believed
     )
 
 
 def nominal(system: System) -> Scenario:
-    """The world as modelled."""
+    """The scenario in which the system is as modelled."""
     return Scenario("as modelled", system, system.prior.secrets)
 
 
 def other_scenarios(system: System) -> tuple[Scenario, ...]:
-    """Worlds that a policy made for this system may meet.
+    """Scenarios that a policy made for this system may meet.
 
     For a platoon: another car-following law, coloured noise, a misjudged secret, secrets between and outside
     the assumed ones, a start that tells. For other systems more noise stands in for the first two.
@@ -190,10 +190,10 @@ def fit_gains(platoon: Platoon, plant: System, *, episodes: int = 64, steps: int
         key: randomness of the episodes.
     """
     count = plant.prior.secrets.shape[0]
-    world, policy = nominal(plant), Truth(platoon)
+    scenario, policy = nominal(plant), Truth(platoon)
 
     def episode(number: Int[Array, ""]) -> tuple[Array, Array]:
-        record = play(world, policy, steps, number=number, key=key)
+        record = play(scenario, policy, steps, number=number, key=key)
         path = record.states[:-1], record.states[1:], record.public.external
         return jax.vmap(_regression, (None, 0, 0, 0))(platoon, *path)
 
@@ -228,6 +228,6 @@ def _ordered(system: System) -> np.ndarray:
 
 
 def _with_secrets(name: str, system: System, secrets: np.ndarray) -> Scenario:
-    """A world with other secrets, equally likely and known to the owner."""
+    """A scenario with other secrets, equally likely and known to the owner."""
     prior = finite_prior(secrets)
     return Scenario(name, WithPrior(system, prior), prior.secrets)

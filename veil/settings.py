@@ -25,8 +25,8 @@ class AuditSettings:
     """Add no more episodes after this time, in seconds"""
     learned: bool = False
     """Train a model-free attacker as well (a minute or two more)"""
-    worlds: bool = False
-    """Audit in worlds that are not the model as well (several minutes)"""
+    scenarios: bool = False
+    """Audit in scenarios that differ from the model as well (several minutes)"""
     assisted: bool = True
     """Include adversaries who know more than the threat model grants"""
     budget: float = 0.0

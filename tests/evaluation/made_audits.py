@@ -96,11 +96,11 @@ def utility():
     )
 
 
-def with_worlds(made):
+def with_scenarios(made):
     rows = (attack("Bayes", 0.08, 0.31, "mismatched"), attack("learned", 0.23, 0.41))
     entropy = made.leakage.entropy
-    world = ScenarioResult("secrets between", Mean(0.7, 0.01), rows, entropy, made.chance)
-    return replace(made, worlds=(world, replace(world, name="idm drivers", attacks=rows[:1])))
+    scenario = ScenarioResult("secrets between", Mean(0.7, 0.01), rows, entropy, made.chance)
+    return replace(made, scenarios=(scenario, replace(scenario, name="idm drivers", attacks=rows[:1])))
 
 
 WIDE = "the two sides are 0.210 nats apart (limit 0.050)"
@@ -121,7 +121,7 @@ def every_kind():
         "replay_mismatch": audit("replay_mismatch", [REPLAY], lower=0.2, upper=0.22),
         "model_does_not_fit": audit("model_does_not_fit", ["residuals are coloured"], lower=0.2, upper=0.22),
         "one_secret": audit(lower=0.0, upper=0.0, error=0.0, prior=(1.0,)),
-        "uneven_prior": with_worlds(audit(lower=0.3, upper=0.31, prior=(0.7, 0.2, 0.1))),
+        "uneven_prior": with_scenarios(audit(lower=0.3, upper=0.31, prior=(0.7, 0.2, 0.1))),
         "many_secrets": audit(lower=0.3, upper=0.31, prior=(1 / 16,) * 16, episodes=640),
         "nothing_known": unknown(),
     }

@@ -21,7 +21,7 @@ from veil.results import audit_text as words
 KINDS = made.every_kind()
 REQUIRED = {
     *("verdict", "leakage", "horizon", "episodes", "particles_per_secret", "attacks", "utility"),
-    *("threat_model", "seeds", "version", "sentence", "gate", "times", "secrets", "components", "worlds"),
+    *("threat_model", "seeds", "version", "sentence", "gate", "times", "secrets", "components", "scenarios"),
 }
 
 
@@ -63,7 +63,7 @@ def test_the_numbers_of_the_json_are_those_of_the_audit(tmp_path):
     assert unknown["value"] is None and unknown["value_error"] is None and unknown["true_data"] is None
     assert content["gate"]["calibration_limit"] is None and content["gate"]["applicable"] is True
     assert [row["step"] for row in content["times"]] == [1, 5, 10, 20, 50]
-    assert [row["name"] for row in content["worlds"]] == ["secrets between", "idm drivers"]
+    assert [row["name"] for row in content["scenarios"]] == ["secrets between", "idm drivers"]
     quantiles = {row["share"]: row["nats"] for row in content["realised"]["quantiles"]}
     assert quantiles[0.99] == pytest.approx(np.quantile(KINDS["uneven_prior"].realised, 0.99))
     assert np.shape(content["curves"]["posterior"]) == (3, 50)
@@ -83,7 +83,7 @@ def test_what_is_not_known_is_null(tmp_path):
     }
 
 
-def test_the_csv_has_the_leakage_then_the_attacks_then_those_of_other_worlds(tmp_path):
+def test_the_csv_has_the_leakage_then_the_attacks_then_those_of_other_scenarios(tmp_path):
     audit = KINDS["uneven_prior"]
     odd = replace(audit.attacks[0], note='commas, "quotes"\nand lines')
     audit = replace(audit, attacks=(odd, *audit.attacks[1:]))
@@ -95,8 +95,8 @@ def test_the_csv_has_the_leakage_then_the_attacks_then_those_of_other_worlds(tmp
     assert rows[0]["note"] == "certifiable"
     assert [row["name"] for row in rows[1:9]] == [row.name for row in audit.attacks]
     assert rows[1]["note"] == odd.note
-    assert all(row["world"] == "as modelled" for row in rows[:9])
-    assert [row["world"] for row in rows[9:]] == ["secrets between", "secrets between", "idm drivers"]
+    assert all(row["scenario"] == "as modelled" for row in rows[:9])
+    assert [row["scenario"] for row in rows[9:]] == ["secrets between", "secrets between", "idm drivers"]
     assert float(rows[10]["accuracy"]) == 0.41 and float(rows[10]["lower"]) == 0.23
     assert all(None not in row and None not in row.values() for row in rows)
 

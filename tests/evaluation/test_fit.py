@@ -12,8 +12,8 @@ from veil.scenarios import nominal
 from veil.systems import ColouredPlatoon, Gain, Platoon, WithNoise
 
 
-def public(world, policy, episodes=64, steps=30):
-    return play_batch(nominal(world), policy, steps, jnp.arange(episodes, dtype=jnp.int32), jr.key(4)).public
+def public(plant, policy, episodes=64, steps=30):
+    return play_batch(nominal(plant), policy, steps, jnp.arange(episodes, dtype=jnp.int32), jr.key(4)).public
 
 
 @pytest.mark.parametrize("kind", [Truth, lambda system: GaussianNoise(system, jnp.asarray([0.3]))])

@@ -127,7 +127,7 @@ def test_nearly_always_is_not_always():
     ]
 
 
-def test_the_summary_names_the_world_in_which_most_is_gained():
+def test_the_summary_names_the_scenario_in_which_most_is_gained():
     assert "learned gains most: 0.230 nats (secrets between)" in words.summary(KINDS["uneven_prior"])
     assert "not the model," not in words.summary(KINDS["certifiable"])
 

@@ -84,7 +84,7 @@ def drawn_objective(shares, total):
 def gradients(credit, keys=1500, total=6.0):
     """Gradients in the last layer, one per key, and the true ones by quadrature and the chain rule."""
     made, learner = split(), A2c(episodes=2, concentration=total, credit=credit, width=2)
-    policy = starting(made.world.plant, 2)
+    policy = starting(made.scenario.plant, 2)
     critic = begun(learner, made, policy, 3)[1]
 
     def last(network):
@@ -143,7 +143,7 @@ def test_learning_comes_to_the_best_kernel():
         for start in np.random.default_rng(0).normal(size=(4, 6))
     )
     learner = A2c(episodes=4, updates=150, learning_rate=0.05, concentration=1e4, width=2)
-    progress = learner.begin((made,), starting(made.world.plant, 3), key=jr.key(0))
+    progress = learner.begin((made,), starting(made.scenario.plant, 3), key=jr.key(0))
     update, begun = eqx.filter_jit(learner.update), value(np.asarray(rows_of(progress.policy), float))
     for i in range(150):
         progress, _ = update((made,), progress, key=jr.key(i))
@@ -286,8 +286,8 @@ def test_progress_is_all_in_its_arrays():
 def test_what_it_cannot_learn_on_is_refused():
     made, policy = chain()
     with pytest.raises(ValueError, match="discrete_policy"):
-        A2c().begin((split(),), dial(split().world.plant), key=jr.key(0))
+        A2c().begin((split(),), dial(split().scenario.plant), key=jr.key(0))
     with pytest.raises(ValueError, match="one problem"):
         A2c().begin((made, made), policy, key=jr.key(0))
     with pytest.raises(ValueError, match="one problem"):
-        A2c().begin((Problem(made.world, judge=KalmanSpec()),), policy, key=jr.key(0))
+        A2c().begin((Problem(made.scenario, judge=KalmanSpec()),), policy, key=jr.key(0))

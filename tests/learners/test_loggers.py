@@ -39,7 +39,7 @@ class Fake:
 def run(monkeypatch, *loggers, folder=None):
     monkeypatch.setattr(loop, "evaluate_family", lambda *_: seen(1.0))
     made = halves()
-    return train_policy((made,), Walk(), dial(made.world.plant), OPTIONS, folder=folder, loggers=loggers)
+    return train_policy((made,), Walk(), dial(made.scenario.plant), OPTIONS, folder=folder, loggers=loggers)
 
 
 def timeless(values):

@@ -49,7 +49,7 @@ def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, pa
     options = TrainSettings(updates=updates, evaluate_every=3, patience=patience, seed=seed)
     report = report or (lambda line: None)
     return train_policy(
-        (made,), learner or Walk(), dial(made.world.plant), options, report=report, folder=folder
+        (made,), learner or Walk(), dial(made.scenario.plant), options, report=report, folder=folder
     )
 
 
@@ -180,7 +180,7 @@ def test_the_best_policy_by_fresh_episodes_is_kept(monkeypatch):
 
 
 def test_a_start_that_training_makes_worse_is_handed_back(monkeypatch):
-    start = dial(halves().world.plant)
+    start = dial(halves().scenario.plant)
     trained = run(monkeypatch, lambda policy: seen(float(np.sum((knobs(policy) - knobs(start)) ** 2))))
     assert trained.best == 0 and np.array_equal(knobs(trained.policy), knobs(start))
     assert isinstance(trained.policy, Dial) and trained.score.total == 0.0

@@ -112,7 +112,9 @@ def test_the_price_rises_above_the_limit_and_never_falls_under_the_floor():
 
 def test_a_step_that_is_not_a_number_is_left_out():
     """Distortion is NaN in one update; policy, optimiser and price go on as if it had not been."""
-    learner, good, bad, policy = as_float32((LEARNER, halves(), halves(np.nan), dial(halves().world.plant)))
+    learner, good, bad, policy = as_float32(
+        (LEARNER, halves(), halves(np.nan), dial(halves().scenario.plant))
+    )
     update = eqx.filter_jit(learner.update)
     first, _ = update((good,), learner.begin((good,), policy, key=jr.key(0)), key=jr.key(1))
     stuck, metrics = update((bad,), first, key=jr.key(2))
@@ -154,7 +156,7 @@ def test_a_tight_limit_is_kept_on_fresh_episodes(monkeypatch):
     trained = train_policy(
         (made,),
         LEARNER,
-        dial(made.world.plant),
+        dial(made.scenario.plant),
         TrainSettings(updates=150, episodes=32, evaluate_every=10, evaluation_episodes=256, patience=0),
         report=lines.append,
     )

@@ -31,14 +31,14 @@ def test_a_claim_counts_only_where_nothing_speaks_against_it(claimed, lower, upp
 
 
 def test_an_owner_who_errs_takes_one_secret_for_more_and_the_next_for_less():
-    world = mistaken_secret(Gain(), 0.2)
-    assert np.allclose(np.asarray(world.believed)[:, 0], [0.3 * 1.2, 0.6 * 0.8, 0.9 * 1.2])
-    assert world.error == 0.0  # the adversary knows
+    scenario = mistaken_secret(Gain(), 0.2)
+    assert np.allclose(np.asarray(scenario.believed)[:, 0], [0.3 * 1.2, 0.6 * 0.8, 0.9 * 1.2])
+    assert scenario.error == 0.0  # the adversary knows
 
 
 def test_a_family_has_the_model_and_plants_that_are_not_it():
     family = robust(Platoon(), 5)
-    names = [problem.world.name for problem in family]
+    names = [problem.scenario.name for problem in family]
     assert names == ["as modelled", "secret mistaken by 20%", "idm drivers", "coloured noise"]
     assert all(problem.judge is not None for problem in family)  # nobody is judged by the wrong model
-    assert [world.name for world in plants(Gain())][::2] == ["as modelled", "more noise"]
+    assert [scenario.name for scenario in plants(Gain())][::2] == ["as modelled", "more noise"]

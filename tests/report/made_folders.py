@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from tests.evaluation.made_audits import LEAK, audit, with_worlds
+from tests.evaluation.made_audits import LEAK, audit, with_scenarios
 from veil.beliefs import KalmanBelief
 from veil.learners import run as runs
 from veil.learners.run import Settings
@@ -61,8 +61,8 @@ class Noisy(LearnedPolicy):
 
 
 def certified():
-    """An audit that bounds the leakage, in the world of the model and in others."""
-    return with_worlds(audit(lower=0.012, upper=0.014))
+    """An audit that bounds the leakage, as modelled and in other scenarios."""
+    return with_scenarios(audit(lower=0.012, upper=0.014))
 
 
 def leaking():

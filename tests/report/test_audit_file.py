@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.evaluation.made_audits import every_kind, with_worlds
+from tests.evaluation.made_audits import every_kind, with_scenarios
 from veil.io import plain
 from veil.report.audit_reader import found_from, read_audit
 from veil.report.blocks import ReportError
@@ -60,14 +60,14 @@ def test_what_single_episodes_told_comes_back_as_quantiles():
         assert found.realised[share] == pytest.approx(np.quantile(made.realised, share))
 
 
-def test_curves_and_other_worlds_come_back():
-    made = with_worlds(KINDS["certifiable"])
+def test_curves_and_other_scenarios_come_back():
+    made = with_scenarios(KINDS["certifiable"])
     found = through_json(made)
     assert made.curves is not None and found.curves is not None
     for name in ("score", "posterior", "spread"):
         assert np.array_equal(getattr(made.curves, name), getattr(found.curves, name))
     assert through_json(KINDS["nothing_known"]).curves is None
-    for before, after in zip(made.worlds, found.worlds, strict=True):
+    for before, after in zip(made.scenarios, found.scenarios, strict=True):
         assert (before.name, before.distortion, before.entropy) == (
             after.name,
             after.distortion,

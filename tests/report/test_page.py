@@ -24,7 +24,7 @@ from veil.report.page import code, html, tight, write
 from veil.results import audit_text as audit_words
 
 SVG = "{http://www.w3.org/2000/svg}svg"
-ANCHORS = ["threat", "beliefs", "attackers", "elsewhere", "use", "cost", "ledger", "frontier", "training"]
+ANCHORS = ["threat", "beliefs", "attackers", "scenarios", "use", "cost", "ledger", "frontier", "training"]
 ANCHORS += ["settings", "words"]
 
 
@@ -103,8 +103,8 @@ def test_tables_hold_the_numbers_of_the_audit(page):
     for row in certified().attacks:
         ends = [f"{100 * end:.0f}" for end in (row.accuracy.low, row.accuracy.high)]
         assert f"{100 * row.accuracy.value:.0f} % ({ends[0]} to {ends[1]})" in text
-    for world in certified().worlds:
-        assert world.name in text
+    for scenario in certified().scenarios:
+        assert scenario.name in text
     assert "secrets between”: learned learns at least 0.230 ± 0.004 of 1.386 nats" in text
     assert "0.610 ± 0.002" in text and "+1.30 % ± 0.20" in text
     spent = np.ceil(1e3 * sum(CHARGES) - 1e-7) / 1e3
@@ -126,7 +126,7 @@ def test_what_is_missing_is_said_with_what_makes_it(tmp_path):
     assert f"veil audit platoon --policy {folder}" in text and "Not audited" in text
     assert f"veil share {folder} --secret-file" in text and "veil frontier platoon" in text
     only = Page(html(gather([audit_folder(tmp_path / "noise")])))
-    assert "veil audit platoon --policy POLICY --worlds" in only.text and "veil train platoon" in only.text
+    assert "veil audit platoon --policy POLICY --scenarios" in only.text and "veil train platoon" in only.text
     filled = re.findall(r"<h2[^>]*>.*?</h2>\s*<p class=\"lead\">.*?</p>\s*(\S+)", source)
     assert filled and not any(start.startswith("</section") for start in filled)
 

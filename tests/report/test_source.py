@@ -27,7 +27,10 @@ def test_a_run_brings_its_training_its_audit_and_its_ledger(tmp_path):
     assert found.history == tuple(metrics()) and found.audit is not None and found.account is not None
     assert found.account.total == pytest.approx(sum(CHARGES)) and found.note == ""
     assert found.audit.interval == pytest.approx((certified().lowest, certified().leakage.high))
-    assert found.audit_command("--worlds") == f"veil audit platoon --policy {tmp_path / 'learned'} --worlds"
+    assert (
+        found.audit_command("--scenarios")
+        == f"veil audit platoon --policy {tmp_path / 'learned'} --scenarios"
+    )
 
 
 def test_an_audit_alone_knows_the_kind_of_its_policy_only(tmp_path):

@@ -24,7 +24,11 @@ def show(audit: "Audit", *, explain: bool) -> None:
     grid(f"Leakage: {measured}, by {by}", LEAKAGE, leakage_rows(audit))
     grid(f"Attackers (chance {audit.chance:.3f})", ATTACKS, [attack_row(row) for row in audit.attacks])
     grid("Use", USE, use_rows(audit))
-    grid("Worlds that are not the model", WORLDS, [line for row in audit.worlds for line in world_rows(row)])
+    grid(
+        "Scenarios that differ from the model",
+        SCENARIOS,
+        [line for row in audit.scenarios for line in scenario_rows(row)],
+    )
     if explain:
         parts = [*audit.secrets, *audit.components]
         grid("By secret and by component", PARTS, [(row.name, *sides(row.leakage)) for row in parts])
@@ -37,7 +41,7 @@ ATTACKS = ("attacker", "knows", "accuracy [95 %]", "lower ± s.e.", "raw", "cali
 
 USE = ("use", "value ± s.e.", "unit", "with true data", "change, %")
 
-WORLDS = ("world", "attacker", "accuracy [95 %]", "chance", "lower ± s.e.", "H(q)", "distortion")
+SCENARIOS = ("scenario", "attacker", "accuracy [95 %]", "chance", "lower ± s.e.", "H(q)", "distortion")
 
 PARTS = ("about", *LEAKAGE[1:-1], "of the most")
 
@@ -91,8 +95,8 @@ def use_rows(audit: "Audit") -> Rows:
     ]
 
 
-def world_rows(row: "ScenarioResult") -> Rows:
-    """One line per attacker of a world; what is common is said once."""
+def scenario_rows(row: "ScenarioResult") -> Rows:
+    """One line per attacker of a scenario; what is common is said once."""
     common = (f"{row.chance:.3f}", f"{row.entropy:.3f}", number(row.distortion))
     lines = []
     for place, line in enumerate(row.attacks):

@@ -53,16 +53,16 @@ from veil.step import Record, Transcript
 from veil.systems.base import System
 from veil.types import as_float64
 
-SCENARIO_EPISODES = 1024  # test episodes per world
+SCENARIO_EPISODES = 1024  # test episodes per scenario
 
 
-def learned_attack(context: Context, world: Scenario, records: Record) -> AttackResult:
-    """Train a classifier on fresh transcripts of a world and let it read the given ones."""
+def learned_attack(context: Context, scenario: Scenario, records: Record) -> AttackResult:
+    """Train a classifier on fresh transcripts of a scenario and let it read the given ones."""
     began = time.monotonic()
 
     def played(numbers: Int[Array, " B"]) -> tuple[Int[Array, " B"], Transcript]:
         batch = np.asarray(numbers) + TRAINING
-        made = context.play(context.policy, world, batch, "playing to train")
+        made = context.play(context.policy, scenario, batch, "playing to train")
         return jnp.asarray(made.index), made.public
 
     def progress(done: int, total: int) -> None:
@@ -71,43 +71,46 @@ def learned_attack(context: Context, world: Scenario, records: Record) -> Attack
     size = context.options.training
     attack, training = train_attack(
         played,
-        world.plant.prior,
+        scenario.plant.prior,
         episodes=size,
         validation=max(64, size // 8),
         key=context.train_key,
         progress=progress,
     )
     note = f"{size} transcripts, validation {training.best:+.3f} nats"
-    attacker = Attacker("learned", "attack", lambda _: attack, note=note, key=world.name)
-    prior = np.asarray(world.plant.prior.log_masses)
+    attacker = Attacker("learned", "attack", lambda _: attack, note=note, key=scenario.name)
+    prior = np.asarray(scenario.plant.prior.log_masses)
     return context.attack(attacker, records, began=began, log_prior=prior)
 
 
 def audit_scenarios(context: Context) -> tuple[ScenarioResult, ...]:
-    """The policy in every world that is not its model."""
-    return tuple(_audit_scenario(context, world) for world in other_scenarios(context.system))
+    """The policy in every scenario that differs from its model."""
+    return tuple(_audit_scenario(context, scenario) for scenario in other_scenarios(context.system))
 
 
-def _audit_scenario(context: Context, world: Scenario) -> ScenarioResult:
-    prior = np.exp(np.asarray(world.plant.prior.log_masses))
+def _audit_scenario(context: Context, scenario: Scenario) -> ScenarioResult:
+    prior = np.exp(np.asarray(scenario.plant.prior.log_masses))
     numbers = np.arange(-(-SCENARIO_EPISODES // len(prior)) * len(prior))
-    records = context.play(context.policy, world, numbers, f"playing: {world.name}")
-    found = [learned_attack(context, world, records)]
+    records = context.play(context.policy, scenario, numbers, f"playing: {scenario.name}")
+    found = [learned_attack(context, scenario, records)]
     policy = context.policy
     if not policy.has_memory and not exact_release(context.kind):
-        seen = MisspecifiedPolicy(policy, world.plant, world.believed)
+        seen = MisspecifiedPolicy(policy, scenario.plant, scenario.believed)
         right = Attacker(
-            "Kalman bank, right model", "attack", lambda _: KalmanBank(world.plant, seen), key=world.name
+            "Kalman bank, right model",
+            "attack",
+            lambda _: KalmanBank(scenario.plant, seen),
+            key=scenario.name,
         )
         found.append(context.attack(right, records, log_prior=np.log(prior)))
     used = in_batches(
         "measuring use",
-        lambda rows: use_batch(world.plant, select_episodes(records, rows)),
+        lambda rows: use_batch(scenario.plant, select_episodes(records, rows)),
         numbers,
         context.progress,
     )
     return ScenarioResult(
-        world.name,
+        scenario.name,
         stratified_mean(np.asarray(used.distortion), np.asarray(records.index), prior),
         tuple(found),
         float(-prior @ np.log(prior)),
@@ -136,7 +139,7 @@ def audit(
     Everything runs in double precision, whatever the precision of what is given.
 
     Args:
-        system: the model, which is also the world that is audited.
+        system: the model, which is also the plant that is audited.
         policy: any policy.
         options: the extent of the audit.
         records: episodes to audit instead of fresh ones, batched, as `veil.evaluation.load` gives them.
@@ -192,7 +195,7 @@ def _run(context: Context, given: Record | None, own: dict[str, Attack]) -> Audi
         posteriors=np.exp(scored.forecast.log_posterior()),
         index=index,
         utility=_use(context, records, followed, paired=given is None),
-        worlds=audit_scenarios(context) if context.options.worlds else (),
+        scenarios=audit_scenarios(context) if context.options.scenarios else (),
         seeds={"seed": context.options.seed},
         seconds=context.seconds,
     )
@@ -297,8 +300,8 @@ def _longer(context: Context, episodes: int) -> list[AttackResult]:
     if policy.has_memory or exact_release(context.kind):
         return []
     numbers = np.arange(LONGER, LONGER + min(4 * EPISODE_BLOCK, episodes))
-    world, twice = nominal(context.system), 2 * context.options.steps
-    records = context.play(policy, world, numbers, "playing twice as long", twice)
+    scenario, twice = nominal(context.system), 2 * context.options.steps
+    records = context.play(policy, scenario, numbers, "playing twice as long", twice)
     return [context.attack(longer(context.system, policy), records)]
 
 
@@ -333,8 +336,8 @@ def _use(
 
     ours, truth = used(records), None
     if paired:
-        world = nominal(context.system)
-        truth = used(context.play(Truth(context.system), world, rows, "playing true data"))
+        scenario = nominal(context.system)
+        truth = used(context.play(Truth(context.system), scenario, rows, "playing true data"))
     tracking = ours["error"] if followed is None else followed["tracking"]
     budget = context.options.budget
     return table(context.system, ours, truth, tracking, np.asarray(records.index), budget=budget)

@@ -59,11 +59,11 @@ def in_batches(
 
 
 @eqx.filter_jit
-def play_batch(world: Scenario, policy: Policy, steps: int, numbers: Int[Array, " B"], key: Key) -> Record:
+def play_batch(scenario: Scenario, policy: Policy, steps: int, numbers: Int[Array, " B"], key: Key) -> Record:
     """Play these episodes. One by one where a replay must find the same bits."""
 
     def one(number: Int[Array, ""]) -> Record:
-        return play(world, policy, steps, number=number, key=key)
+        return play(scenario, policy, steps, number=number, key=key)
 
     return jax.lax.map(one, numbers) if has_features(policy) else jax.vmap(one)(numbers)
 
@@ -108,7 +108,7 @@ def simulate(
     The secrets of the prior take turns. `veil.evaluation.save` writes the result.
 
     Args:
-        system: the model, which is also the world.
+        system: the model, which is also the plant.
         policy: any policy.
         episodes: E, how many.
         steps: T, releases per episode.
@@ -116,10 +116,10 @@ def simulate(
         progress: told the stage, how many episodes are done, and of how many.
     """
     with jax.enable_x64(True):
-        world, shared, key = nominal(as_float64(system)), as_float64(policy), jr.key(seed)
+        scenario, shared, key = nominal(as_float64(system)), as_float64(policy), jr.key(seed)
 
         def run(numbers: np.ndarray) -> Record:
-            return play_batch(world, shared, steps, episode_numbers(numbers), key)
+            return play_batch(scenario, shared, steps, episode_numbers(numbers), key)
 
-        first = SIMULATED - SIMULATED % len(world.believed)  # so that the first secret begins
+        first = SIMULATED - SIMULATED % len(scenario.believed)  # so that the first secret begins
         return in_batches("playing", run, np.arange(first, first + episodes), progress)

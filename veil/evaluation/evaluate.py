@@ -139,13 +139,13 @@ class Context:
         return made
 
     def play(
-        self, policy: Policy, world: Scenario, numbers: np.ndarray, stage: str, steps: int = 0
+        self, policy: Policy, scenario: Scenario, numbers: np.ndarray, stage: str, steps: int = 0
     ) -> Record:
         """Play these episodes."""
         length = steps or self.options.steps
 
         def run(part: np.ndarray) -> Record:
-            return play_batch(world, policy, length, episode_numbers(part), self.key)
+            return play_batch(scenario, policy, length, episode_numbers(part), self.key)
 
         return self.timed("playing", lambda: in_batches(stage, run, numbers, self.progress))
 

@@ -161,7 +161,7 @@ class A2c(Learner):
             first = problem.reset(actor, number, key=start_key)
             return jax.lax.scan(step, first, jr.split(run_key, problem.steps))[1]
 
-        masses = jnp.exp(problem.world.plant.prior.log_masses)
+        masses = jnp.exp(problem.scenario.plant.prior.log_masses)
         numbers = updates * rows + jnp.arange(rows, dtype=jnp.int32)
         return jax.vmap(episode)(numbers), jnp.tile(masses, rounds) / rounds
 

@@ -86,4 +86,4 @@ def robust(
     objective = Objective() if objective is None else objective
     measure = Measure() if measure is None else measure
     judge = KalmanSpec()
-    return tuple(Problem(world, steps, objective, measure, judge) for world in plants(system))
+    return tuple(Problem(scenario, steps, objective, measure, judge) for scenario in plants(system))

@@ -94,7 +94,7 @@ def explored(problem: Problem, policy: LearnedPolicy, number: Array, size: Scala
     spread, secrets = scaling_of(policy).output.spread, problem.secrets
     shifts = wander(problem.steps, (secrets, spread.shape[0]), size, key=shift_key) * spread[None, None, :]
     stretches = wander(problem.steps, (secrets,), _STRETCH * size, key=stretch_key)
-    mass = jnp.exp(problem.world.plant.prior.log_masses[number % secrets]) * float(secrets)
+    mass = jnp.exp(problem.scenario.plant.prior.log_masses[number % secrets]) * float(secrets)
 
     def step(play: EpisodeState, given: tuple[Array, Array, Key]) -> tuple[EpisodeState, Step]:
         shift, stretch, step_key = given

@@ -117,7 +117,7 @@ def _others(values: Charges, weights: Float[Array, " B"], secrets: int) -> Charg
 
 def _weights(problem: Problem, outcome: Outcome) -> Float[Array, " B"]:
     """Prior masses of the episodes' secrets, which take turns; they sum to one."""
-    masses = jnp.exp(problem.world.plant.prior.log_masses)
+    masses = jnp.exp(problem.scenario.plant.prior.log_masses)
     rounds = outcome.leakage.shape[0] // problem.secrets
     return jnp.tile(masses, rounds) / rounds
 

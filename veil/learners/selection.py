@@ -129,14 +129,14 @@ def sample(
     """
     with jax.enable_x64(True):
         problem, policy = as_float64(problem), as_float64(policy)
-        world, plant = problem.world, problem.world.plant
-        # In the world as modelled this is the policy itself; elsewhere, as one who knows that world sees it.
+        scenario, plant = problem.scenario, problem.scenario.plant
+        # In the scenario as modelled this is the policy itself; elsewhere, as one who knows that scenario sees it.
         private = policy.has_memory
-        seen = policy if private else MisspecifiedPolicy(policy, plant, world.believed)
+        seen = policy if private else MisspecifiedPolicy(policy, plant, scenario.believed)
         options = AuditSettings(steps=problem.steps, episodes=max(2, episodes), seed=seed)
         context = Context(plant, seen, options, _silent, Store())
         rows = np.arange(-(-episodes // problem.secrets) * problem.secrets)
-        records = context.play(policy, world, first + rows, "looking")
+        records = context.play(policy, scenario, first + rows, "looking")
         use = in_batches(
             "looking", lambda part: use_batch(plant, select_episodes(records, part)), rows, _silent
         )
@@ -151,7 +151,7 @@ def sample(
 
 
 def _score(problem: Problem, found: EpisodeSample) -> SelectionScore:
-    prior = np.exp(np.asarray(problem.world.plant.prior.log_masses, float))
+    prior = np.exp(np.asarray(problem.scenario.plant.prior.log_masses, float))
     cost = stratified_mean(found.cost, found.index, prior)
     distortion = stratified_mean(found.distortion, found.index, prior)
     leakage = counted(found, stratified_mean(found.claimed, found.index, prior))

@@ -47,7 +47,7 @@ class Found:
         components: the leakage by component of the secret.
         curves: over time, by Kalman filters; None where they do not apply.
         realised: what single episodes told, nats, by the share of episodes that told less.
-        worlds: the policy where the world is not the model.
+        scenarios: the policy in scenarios that differ from its model.
         threat_model: what is granted to the adversary, and what is outside.
         seeds: what reproduces the audit.
         seconds: by stage.
@@ -74,7 +74,7 @@ class Found:
     components: tuple[Part, ...]
     curves: Curves | None
     realised: dict[float, float]
-    worlds: tuple[ScenarioResult, ...]
+    scenarios: tuple[ScenarioResult, ...]
     threat_model: tuple[str, ...]
     seeds: dict[str, int]
     seconds: dict[str, float]
@@ -135,7 +135,7 @@ def found_from(line: Line) -> Found:
         components=_each(line["components"], _part),
         curves=None if line["curves"] is None else _curves(line["curves"]),
         realised={float(row["share"]): _number(row["nats"]) for row in realised},
-        worlds=_each(line["worlds"], _world),
+        scenarios=_each(line["scenarios"], _scenario),
         threat_model=tuple(map(_text, line["threat_model"])),
         seeds={name: int(value) for name, value in line["seeds"].items()},
         seconds={name: float(value) for name, value in line["seconds"].items()},
@@ -190,7 +190,7 @@ def _quantity(line: Line) -> Quantity:
     return Quantity(_text(line["name"]), _text(line["unit"]), _mean(line, "value"), **known)
 
 
-def _world(line: Line) -> ScenarioResult:
+def _scenario(line: Line) -> ScenarioResult:
     attacks = _each(line["attacks"], _attack)
     entropy, chance = float(line["entropy"]), float(line["chance"])
     return ScenarioResult(_text(line["name"]), _mean(line, "distortion"), attacks, entropy, chance)

@@ -24,17 +24,17 @@ from veil.report.sections import (
     frontier,
     glossary,
     ledger,
+    scenarios,
     settings,
     threat,
     training,
     usefulness,
 )
-from veil.report.sections import scenarios as elsewhere
 from veil.report.source import Source
 from veil.version import __version__
 
 SECTIONS = (
-    *(threat, beliefs, attackers, elsewhere, usefulness, cost, ledger, frontier, training, settings),
+    *(threat, beliefs, attackers, scenarios, usefulness, cost, ledger, frontier, training, settings),
     glossary,
 )
 

@@ -79,7 +79,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """The policy in a world that is not its model."""
+    """The policy in a scenario that differs from its model."""
 
     name: str
     distortion: Mean
@@ -125,7 +125,7 @@ class Audit:
         posteriors: (E, K) final posterior of the auditor.
         index: (E,) true secrets.
         utility: what the sharing costs and gives.
-        worlds: the policy where the world is not the model.
+        scenarios: the policy in scenarios that differ from its model.
         seeds: what reproduces this audit.
         seconds: by stage.
     """
@@ -148,7 +148,7 @@ class Audit:
     posteriors: np.ndarray
     index: np.ndarray
     utility: tuple[Quantity, ...]
-    worlds: tuple[ScenarioResult, ...] = ()
+    scenarios: tuple[ScenarioResult, ...] = ()
     seeds: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 

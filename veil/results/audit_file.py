@@ -18,7 +18,7 @@ MODELLED = "as modelled"
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 
 COLUMNS = (
-    *("world", "name", "role", "accuracy", "accuracy_low", "accuracy_high", "chance"),
+    *("scenario", "name", "role", "accuracy", "accuracy_low", "accuracy_high", "chance"),
     *("lower", "lower_error", "upper", "upper_error", "entropy", "raw", "raw_error"),
     *("calibration", "calibration_error", "episodes", "seconds", "note"),
 )
@@ -60,7 +60,7 @@ def content(audit: Audit) -> dict[str, object]:
         "components": [part(row) for row in audit.components],
         "curves": audit.curves and asdict(audit.curves),
         "realised": realised(audit.realised),
-        "worlds": [world(row) for row in audit.worlds],
+        "scenarios": [scenario(row) for row in audit.scenarios],
         "threat_model": words.threat_model(audit),
         "seeds": audit.seeds,
         "seconds": audit.seconds,
@@ -144,8 +144,8 @@ def realised(values: np.ndarray) -> dict[str, object]:
     }
 
 
-def world(row: ScenarioResult) -> dict[str, object]:
-    """The policy in one world that is not the model."""
+def scenario(row: ScenarioResult) -> dict[str, object]:
+    """The policy in one scenario that differs from the model."""
     return {
         "name": row.name,
         "distortion": row.distortion.value,
@@ -157,15 +157,15 @@ def world(row: ScenarioResult) -> dict[str, object]:
 
 
 def table(audit: Audit) -> str:
-    """One row for the leakage, one per attack, and one per attack in each other world."""
+    """One row for the leakage, one per attack, and one per attack in each other scenario."""
     found = audit.leakage
-    both = {"world": MODELLED, "name": "leakage", "role": "leakage", "note": audit.verdict.name}
+    both = {"scenario": MODELLED, "name": "leakage", "role": "leakage", "note": audit.verdict.name}
     both |= {"chance": audit.chance, "episodes": audit.episodes, **leakage(found)}
     rows = [both]
     scenes = [(MODELLED, audit.chance, found.entropy, audit.attacks)]
-    scenes += [(row.name, row.chance, row.entropy, row.attacks) for row in audit.worlds]
+    scenes += [(row.name, row.chance, row.entropy, row.attacks) for row in audit.scenarios]
     for name, chance, entropy, attacks in scenes:
-        known = {"world": name, "chance": chance, "entropy": entropy}
+        known = {"scenario": name, "chance": chance, "entropy": entropy}
         rows += [known | attack(line) for line in attacks]
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")

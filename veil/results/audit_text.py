@@ -125,7 +125,7 @@ def threat_model(audit: Audit) -> list[str]:
         f"{audit.horizon} releases and public inputs of one episode. It does not know the secret, the states "
         "or the private random numbers.",
         "The plant is taken to be the model. What leaks where it is not is outside"
-        + ("; some such worlds were tried as examples." if audit.worlds else "."),
+        + ("; some such scenarios were tried as examples." if audit.scenarios else "."),
         "Outside: an adversary who knows the first state x_1, or anything else about the states.",
         "Outside: several episodes of the same secret. They add up: n of them, each begun anew, leak at most "
         "n times as much as one.",
@@ -144,9 +144,9 @@ def summary(audit: Audit) -> str:
     name = audit.verdict.name.replace("_", " ")
     lines = [f"Verdict: {name}.", f"{audit.policy} on {audit.system}: {_sentence(verdict_sentence(audit))}"]
     if refused(audit):
-        return "\n".join([*lines, *_elsewhere(audit)])
+        return "\n".join([*lines, *_other_scenarios(audit)])
     lines += filter(None, [advice(audit), _average(audit) if audit.leakage.entropy > 0 else ""])
-    lines += _elsewhere(audit)
+    lines += _other_scenarios(audit)
     lines.append(
         "This holds against an adversary who knows the system, the policy, the prior, the public seed and "
         "the transcript of one episode, and if the plant is the model; audit.json lists what is outside."
@@ -192,10 +192,12 @@ def _average(audit: Audit) -> str:
     )
 
 
-def _elsewhere(audit: Audit) -> list[str]:
-    rows = [(row.lower.value, row.name, world.name) for world in audit.worlds for row in world.attacks]
+def _other_scenarios(audit: Audit) -> list[str]:
+    rows = [
+        (row.lower.value, row.name, scenario.name) for scenario in audit.scenarios for row in scenario.attacks
+    ]
     gains = [row for row in rows if math.isfinite(row[0])]
     if not gains:
         return []
-    gain, attack, world = max(gains)
-    return [f"Where the world is not the model, {attack} gains most: {max(gain, 0.0):.3f} nats ({world})."]
+    gain, attack, scenario = max(gains)
+    return [f"Where the plant is not the model, {attack} gains most: {max(gain, 0.0):.3f} nats ({scenario})."]

@@ -1,4 +1,4 @@
-"""Any system with one thing changed: its prior, its noise, its start. For worlds that are not the model."""
+"""Any system with one thing changed: its prior, its noise, its start. For scenarios."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What happens where the world is not the model."""
+"""What happens where the plant is not the model."""
 
 from veil.report import wording as words
 from veil.report.blocks import Block, Missing, Section, Table, Text
@@ -9,30 +9,30 @@ from veil.results.audit_text import percent
 
 LEAD = "All numbers above hold if the system behaves as its model says. Real systems do not, quite."
 
-HEADS = ("world", "best attacker", "right guesses", "chance", "learns at least, nats", "distortion")
+HEADS = ("scenario", "best attacker", "right guesses", "chance", "learns at least, nats", "distortion")
 
 
 def section(material: Material) -> Section:
     """One column per run."""
-    return Section("elsewhere", "When the world is not the model", LEAD, (), own_columns(material, _column))
+    return Section("scenarios", "When the plant is not the model", LEAD, (), own_columns(material, _column))
 
 
 def _column(source: Source) -> tuple[Block, ...]:
     found = source.audit
     if found is None:
         return (not_audited(source),)
-    if not found.worlds:
+    if not found.scenarios:
         return (
             Missing(
                 "This was not tried. Other drivers, coloured noise, a misjudged secret and more take several "
                 "minutes:",
-                source.audit_command("--worlds"),
+                source.audit_command("--scenarios"),
             ),
         )
-    tried = [(world, _best(world)) for world in found.worlds]
-    rows = tuple(_row(world, best) for world, best in tried if best is not None)
+    tried = [(scenario, _best(scenario)) for scenario in found.scenarios]
+    rows = tuple(_row(scenario, best) for scenario, best in tried if best is not None)
     caption = (
-        "In each of these worlds, the attacker who learned most. They have no upper bound: more may leak."
+        "In each of these scenarios, the attacker who learned most. They have no upper bound: more may leak."
     )
     worst = max(
         (both for both in tried if both[1] is not None), key=lambda both: _gain(both[1]), default=None
@@ -48,8 +48,8 @@ def _column(source: Source) -> tuple[Block, ...]:
     return (*said, Table(caption, HEADS, rows))
 
 
-def _best(world: ScenarioResult) -> AttackResult | None:
-    return max(world.attacks, key=_gain, default=None)
+def _best(scenario: ScenarioResult) -> AttackResult | None:
+    return max(scenario.attacks, key=_gain, default=None)
 
 
 def _gain(row: AttackResult | None) -> float:
@@ -57,6 +57,6 @@ def _gain(row: AttackResult | None) -> float:
     return -1e9 if row is None or row.lower.value != row.lower.value else row.lower.value
 
 
-def _row(world: ScenarioResult, best: AttackResult) -> tuple[str, ...]:
-    told = words.rate(best), percent(world.chance), words.mean(best.lower), words.mean(world.distortion)
-    return (world.name, best.name, *told)
+def _row(scenario: ScenarioResult, best: AttackResult) -> tuple[str, ...]:
+    told = words.rate(best), percent(scenario.chance), words.mean(best.lower), words.mean(scenario.distortion)
+    return (scenario.name, best.name, *told)

@@ -44,13 +44,13 @@ class ConfessionKernel(Kernel):
 
 
 @partial(jax.jit, static_argnames="steps", compiler_options={"xla_backend_optimization_level": "0"})
-def plays(world, policy, numbers, key, steps=4):
-    return jax.vmap(lambda number: play(world, policy, steps, number=number, key=key))(numbers)
+def plays(scenario, policy, numbers, key, steps=4):
+    return jax.vmap(lambda number: play(scenario, policy, steps, number=number, key=key))(numbers)
 
 
 def gain_plays(error=0.0, seed=1):
-    world = Scenario("gain", GAIN, GAIN.prior.secrets, error)
-    return plays(world, Truth(GAIN), jnp.arange(7), jr.key(seed))
+    scenario = Scenario("gain", GAIN, GAIN.prior.secrets, error)
+    return plays(scenario, Truth(GAIN), jnp.arange(7), jr.key(seed))
 
 
 def test_secrets_take_turns_and_the_number_is_the_public_seed():
@@ -60,7 +60,7 @@ def test_secrets_take_turns_and_the_number_is_the_public_seed():
     np.testing.assert_array_equal(records.public.public_seed, jnp.arange(7))
 
 
-def test_a_world_without_error_is_a_rollout_of_the_plant():
+def test_a_scenario_without_error_is_a_rollout_of_the_plant():
     @jax.jit
     def run(number, index):
         key = jr.split(jr.fold_in(jr.key(1), number))[1]
@@ -73,10 +73,10 @@ def test_a_world_without_error_is_a_rollout_of_the_plant():
         assert eqx.tree_equal(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_faithful_world_is_the_model():
-    world = nominal(GAIN)
-    assert world.plant is GAIN and world.error == 0.0
-    np.testing.assert_array_equal(world.believed, GAIN.prior.secrets)
+def test_a_faithful_scenario_is_the_model():
+    scenario = nominal(GAIN)
+    assert scenario.plant is GAIN and scenario.error == 0.0
+    np.testing.assert_array_equal(scenario.believed, GAIN.prior.secrets)
 
 
 def test_an_episode_can_be_played_again_and_no_two_are_alike():
@@ -87,19 +87,19 @@ def test_an_episode_can_be_played_again_and_no_two_are_alike():
 
 
 def test_one_after_the_other_or_all_at_once():
-    world, policy = nominal(GAIN), Truth(GAIN)
-    mapped = jax.jit(lambda n: jax.lax.map(lambda i: play(world, policy, 4, number=i, key=jr.key(1)), n))
+    scenario, policy = nominal(GAIN), Truth(GAIN)
+    mapped = jax.jit(lambda n: jax.lax.map(lambda i: play(scenario, policy, 4, number=i, key=jr.key(1)), n))
     np.testing.assert_allclose(mapped(jnp.arange(7)).states, gain_plays().states, atol=1e-5)
 
 
-def test_worlds_played_with_one_key_share_their_random_numbers():
+def test_scenarios_played_with_one_key_share_their_random_numbers():
     np.testing.assert_array_equal(gain_plays().states, gain_plays(error=0.1).states)
 
 
 def confessions(believed, error):
     """What the owner took its secret for in each step of 4000 episodes, and the records."""
-    world = Scenario("platoon", Platoon(), believed, error)
-    records = plays(world, Confession(Platoon()), jnp.arange(4000), jr.key(0))
+    scenario = Scenario("platoon", Platoon(), believed, error)
+    records = plays(scenario, Confession(Platoon()), jnp.arange(4000), jr.key(0))
     return np.asarray(records.public.shared), records
 
 
@@ -121,17 +121,17 @@ def test_an_error_is_relative_and_drawn_per_episode_and_number():
 
 
 def test_a_misjudged_secret_is_off_by_a_tenth():
-    world = misjudged_secret(Platoon())
-    np.testing.assert_allclose(world.error, 0.1)
-    np.testing.assert_array_equal(world.believed, Platoon().prior.secrets)
+    scenario = misjudged_secret(Platoon())
+    np.testing.assert_allclose(scenario.error, 0.1)
+    np.testing.assert_array_equal(scenario.believed, Platoon().prior.secrets)
 
 
 @pytest.fixture(scope="module")
-def platoon_worlds():
+def platoon_scenarios():
     began = time.perf_counter()
-    worlds = {world.name: world for world in other_scenarios(Platoon())}
+    scenarios = {scenario.name: scenario for scenario in other_scenarios(Platoon())}
     assert time.perf_counter() - began < 15  # about 2 s on a free core
-    return worlds
+    return scenarios
 
 
 def test_the_fit_recovers_the_gains_of_a_driver_who_follows_the_law():
@@ -141,10 +141,10 @@ def test_the_fit_recovers_the_gains_of_a_driver_who_follows_the_law():
     assert np.all(fit.standard_errors < 0.01)
 
 
-def test_idm_drivers_are_taken_for_distinct_drivers_who_do_not_quite_fit(platoon_worlds):
-    world, fit = platoon_worlds["idm drivers"], fit_gains(Platoon(), IdmPlatoon(), key=jr.key(0))
-    assert isinstance(world.plant, IdmPlatoon)
-    np.testing.assert_allclose(world.believed, fit.gains, rtol=1e-5)
+def test_idm_drivers_are_taken_for_distinct_drivers_who_do_not_quite_fit(platoon_scenarios):
+    scenario, fit = platoon_scenarios["idm drivers"], fit_gains(Platoon(), IdmPlatoon(), key=jr.key(0))
+    assert isinstance(scenario.plant, IdmPlatoon)
+    np.testing.assert_allclose(scenario.believed, fit.gains, rtol=1e-5)
     assert np.all(np.diff(fit.gains[:, 0]) > 4 * fit.standard_errors[1:, 0])
     # The linearised law at equilibrium: d a/d spacing = a·2·(s*)²/s³ with (s*)² = 375, s = 20; V' = π/2.
     slopes = np.array([0.5, 1.0, 1.7, 2.6]) * 2 * 375 / 20**3
@@ -167,8 +167,8 @@ def test_secrets_between_and_outside():
     between, outside = secrets_between(platoon), secrets_outside(platoon)
     np.testing.assert_allclose(between.believed, [[0.55, 0.65], [0.85, 0.95], [1.15, 1.25]], rtol=1e-6)
     np.testing.assert_allclose(outside.believed, [[0.28, 0.35], [1.69, 1.82]], rtol=1e-6)
-    for world in (between, outside):
-        np.testing.assert_array_equal(world.believed, world.plant.prior.secrets)
+    for scenario in (between, outside):
+        np.testing.assert_array_equal(scenario.believed, scenario.plant.prior.secrets)
     signs = secrets_outside(Gain(finite_prior([-1.0, -0.5]))).believed
     np.testing.assert_allclose(signs, [[-1.3], [-0.35]], rtol=1e-6)
     with pytest.raises(ValueError, match="at least two"):
@@ -190,30 +190,30 @@ def test_a_telling_start_ignores_a_number_that_all_secrets_share():
     np.testing.assert_allclose(means.std(0), 0.5 * np.hypot([0.5, 1.0], [0.02, 0.1]), rtol=1e-3)
 
 
-def test_a_platoon_has_six_other_worlds(platoon_worlds):
-    assert list(platoon_worlds) == [
+def test_a_platoon_has_six_other_scenarios(platoon_scenarios):
+    assert list(platoon_scenarios) == [
         *("idm drivers", "coloured noise", "misjudged secret"),
         *("secrets between", "secrets outside", "telling start"),
     ]
 
 
 @pytest.mark.parametrize("name", ["idm drivers", "secrets between"])
-def test_other_worlds_of_a_platoon_can_be_played(platoon_worlds, name):
-    records = plays(platoon_worlds[name], Truth(Platoon()), jnp.arange(4), jr.key(0), steps=10)
+def test_other_scenarios_of_a_platoon_can_be_played(platoon_scenarios, name):
+    records = plays(platoon_scenarios[name], Truth(Platoon()), jnp.arange(4), jr.key(0), steps=10)
     assert records.public.shared.shape == (4, 10, 2)
     assert bool(jnp.all(jnp.isfinite(records.states)))
 
 
-def test_an_owner_sees_the_leading_coordinates_of_a_larger_state(platoon_worlds):
-    records = plays(platoon_worlds["coloured noise"], Truth(Platoon()), jnp.arange(4), jr.key(0))
+def test_an_owner_sees_the_leading_coordinates_of_a_larger_state(platoon_scenarios):
+    records = plays(platoon_scenarios["coloured noise"], Truth(Platoon()), jnp.arange(4), jr.key(0))
     assert records.states.shape == (4, 5, 3)
     np.testing.assert_array_equal(records.public.shared, records.states[:, :-1, :2])
 
 
-def test_any_system_has_other_worlds():
-    worlds = other_scenarios(GAIN)
+def test_any_system_has_other_scenarios():
+    scenarios = other_scenarios(GAIN)
     names = ["misjudged secret", "secrets between", "secrets outside", "telling start", "more noise"]
-    assert [world.name for world in worlds] == names
+    assert [scenario.name for scenario in scenarios] == names
     law = more_noise(GAIN).plant.transition(jnp.array([0.5]), jnp.array([1.0]), jnp.array([0.0]))
     np.testing.assert_allclose(law.scale, [[1.5 * 0.3]], rtol=1e-6)
 
