@@ -130,7 +130,7 @@ def sample(
     with jax.enable_x64(True):
         problem, policy = as_float64(problem), as_float64(policy)
         scenario, plant = problem.scenario, problem.scenario.plant
-        # In the scenario as modelled this is the policy itself; elsewhere, as one who knows that scenario sees it.
+        # As modelled this is the policy itself; otherwise the policy as one who knows the scenario sees it.
         private = policy.has_memory
         seen = policy if private else MisspecifiedPolicy(policy, plant, scenario.believed)
         options = AuditSettings(steps=problem.steps, episodes=max(2, episodes), seed=seed)
