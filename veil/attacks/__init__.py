@@ -1,4 +1,4 @@
-"""Adversaries: each reads a public transcript and says what it tells about the secret."""
+"""Attacks: each maps a public transcript to evidence about the secret."""
 
 from veil.attacks.base import Attack, Evidence, PriorAttack
 from veil.attacks.learned import AttackTraining, LearnedAttack, train_attack

@@ -47,7 +47,7 @@ class PriorAttack(Attack):
     prior: Prior
 
     def __call__(self, transcript: Transcript, *, key: Key) -> Evidence:
-        """No evidence."""
+        """Zero evidence for every secret."""
         del transcript, key
         zeros = jnp.zeros_like(self.prior.log_masses)
         return Evidence(zeros, jnp.ones_like(zeros[0]), jnp.asarray(False))

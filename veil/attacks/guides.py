@@ -131,15 +131,15 @@ class Guide(eqx.Module):
 
 
 class Unguided(Guide):
-    """The bootstrap filter: particles go where chance sends them."""
+    """The bootstrap filter: particles move by the transition alone."""
 
     def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> None:
-        """Nothing."""
+        """There is nothing to compute beforehand."""
 
     def potential(
         self, plan: Potential | None, kernel: Kernel, secret: Secret, origin: Gaussian, step: Public
     ) -> Potential:
-        """Flat."""
+        """A flat potential, which changes nothing."""
         del plan, kernel, secret, step
         return flat(origin.mean)
 
@@ -148,12 +148,12 @@ class Local(Guide):
     """Each particle is aimed at the next release, with the kernel linearised where the particle is."""
 
     def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> None:
-        """Nothing."""
+        """There is nothing to compute beforehand."""
 
     def potential(
         self, plan: Potential | None, kernel: Kernel, secret: Secret, origin: Gaussian, step: Public
     ) -> Potential:
-        """That of the release alone."""
+        """The potential of this step's release alone."""
         del plan
         return release_potential(kernel, secret, origin.mean, step)
 

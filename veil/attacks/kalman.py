@@ -78,7 +78,7 @@ class MisspecifiedPolicy(Wrapping):
 
     @property
     def system(self) -> System:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The adversary's model."""
+        """The model that the adversary uses."""
         return self.model
 
     def kernel(self, features: Features, external: External, time: Time) -> "MisspecifiedKernel":

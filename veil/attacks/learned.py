@@ -1,4 +1,4 @@
-"""The adversary without a model: a network that was shown many transcripts and the secrets behind them."""
+"""An attack without a model: a network that is trained on transcripts with known secrets."""
 
 import math
 import time
@@ -57,7 +57,7 @@ class Scaling(eqx.Module):
 
 
 class Layer(eqx.Module):
-    """An affine map."""
+    """An affine map of the last axis."""
 
     weight: Float32[Array, "I O"]
     bias: Float32[Array, " O"]

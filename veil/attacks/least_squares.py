@@ -1,4 +1,4 @@
-"""The adversary of the textbooks: takes what is shared for the state and fits the secret by least squares."""
+"""The textbook attack: it takes the releases for states and fits the secret by least squares."""
 
 from collections.abc import Callable
 
@@ -30,15 +30,16 @@ class _Frame(eqx.Module):
 class LeastSquares(Attack):
     """Recursive least squares (recursive prediction errors where the secret enters nonlinearly).
 
-    The release stands for the state: x̂_t is the initial mean plus the pseudo-inverse of the output's
-    Jacobian times what y_t differs by. The secret is what best predicts y_{t+1} from (x̂_t, w_t), by a
-    recursion without forgetting that starts from the prior's mean and covariance. It is swept over the
-    transcript twice, since the covariance of the prediction errors must be known to weigh them. A release
-    that is not the state makes it biased and too sure of itself: a baseline, not a bound from above.
+    The attack takes a release for the state: x̂_t is the initial mean plus the pseudo-inverse of the output's
+    Jacobian times the difference of y_t. The estimate is the secret that best predicts y_{t+1} from (x̂_t,
+    w_t), by a recursion without forgetting that starts from the prior's mean and covariance. The recursion
+    runs over the transcript twice, because the covariance of the prediction errors must be known to weigh
+    them. If a release is not the state, the estimate is biased and too certain. The attack is a baseline, not
+    an upper bound.
 
     Attributes:
         system: the adversary's model.
-        trust: how many prediction errors the model's own covariance counts for, beside those seen.
+        trust: how many prediction errors the model's own covariance counts for, beside those observed.
     """
 
     system: System

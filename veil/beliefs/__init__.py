@@ -1,4 +1,4 @@
-"""Beliefs: what the public history tells about the secret and the state."""
+"""Beliefs: the distribution of secret and state given everything public. Filters compute it."""
 
 from veil.beliefs.base import Belief, FilterSpec, Health, PriorBelief
 from veil.beliefs.kalman import KalmanBelief, KalmanSpec

@@ -1,7 +1,7 @@
-"""What every belief offers, and the arithmetic they share.
+"""The contract of a belief, and the arithmetic that all beliefs share.
 
-A belief at time t is what someone who saw w_1..w_t and y_1..y_{t−1} knows about the secret and x_t: it
-stands before y_t. Whoever charges for leakage uses it as it is; `advance` then takes in y_t.
+A belief at time t is the distribution of the secret and x_t given w_1..w_t and y_1..y_{t−1}. It does not yet
+include y_t: the leakage of y_t is computed from it. `advance` then includes y_t.
 """
 
 import abc
@@ -19,10 +19,10 @@ Masses = Float[Array, " K"]
 
 
 class Health(eqx.Module):
-    """How one advance went. Nothing raises inside a compiled step: trouble is data.
+    """How one update went. Compiled code cannot raise, so that problems are reported as data.
 
     `depleted` marks the secrets under which the release was impossible for every particle. Such a secret
-    keeps no mass; if all are marked, the masses stay as they were and the release counts as unexplained.
+    keeps no mass. If all secrets are marked, the masses stay as they were.
     """
 
     log_evidence: Scalar  # log p(y_t | h_t)
@@ -32,7 +32,7 @@ class Health(eqx.Module):
 
 
 class Belief(eqx.Module):
-    """The law of (Θ, X_t) given the public history before y_t."""
+    """The distribution of (Θ, X_t) given the public history before y_t."""
 
     secrets: eqx.AbstractVar[Float[Array, "K P"]]
     log_masses: eqx.AbstractVar[Float[Array, " K"]]
@@ -43,7 +43,7 @@ class Belief(eqx.Module):
 
     @abc.abstractmethod
     def components(self, kernel: Kernel) -> Components:
-        """The mixture that y_t follows under this belief, each component labelled by its secret."""
+        """The Gaussian mixture that y_t follows under this belief, each component labelled by its secret."""
 
     @abc.abstractmethod
     def advance(
@@ -98,7 +98,7 @@ def untouched(log_masses: Masses, effective: Masses) -> Health:
 
 
 class PriorBelief(Belief):
-    """The prior masses at every step and nothing about the state, at no cost."""
+    """The prior at every step, and no knowledge of the state; it costs no computation."""
 
     secrets: Float[Array, "K P"]
     log_masses: Float[Array, " K"]
@@ -109,23 +109,23 @@ class PriorBelief(Belief):
         return cls(system.prior.secrets, system.prior.log_masses)
 
     def moments(self) -> Gaussian:
-        """Refuse: the state is unknown."""
+        """Raise an error: this belief has no distribution of the state."""
         raise TypeError("A PriorBelief knows nothing about the state. Use ParticleBelief or KalmanBelief.")
 
     def components(self, kernel: Kernel) -> Components:
-        """Refuse: the release is unknown."""
+        """Raise an error: this belief cannot predict a release."""
         raise TypeError("A PriorBelief cannot predict a release. Use ParticleBelief or KalmanBelief.")
 
     def advance(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["PriorBelief", Health]:
-        """The same belief."""
+        """Return the belief unchanged."""
         del system, kernel, external, shared, key
         return self, untouched(self.log_masses, jnp.full_like(self.log_masses, jnp.inf))
 
 
 class FilterSpec(eqx.Module):
-    """A choice of belief."""
+    """A choice of filter, from which the belief of a system is started."""
 
     @abc.abstractmethod
     def start(self, system: System, *, key: Key) -> Belief:

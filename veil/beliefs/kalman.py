@@ -30,7 +30,7 @@ class KalmanBelief(Belief):
         return cls(prior.secrets, prior.log_masses, jax.vmap(system.initial)(prior.secrets))
 
     def moments(self) -> Gaussian:
-        """The laws themselves."""
+        """The Gaussians that the filters keep."""
         return self.states
 
     def components(self, kernel: Kernel) -> Components:
@@ -92,6 +92,6 @@ class KalmanSpec(FilterSpec):
     """One extended Kalman filter per secret."""
 
     def start(self, system: System, *, key: Key) -> KalmanBelief:
-        """Nothing is random."""
+        """The belief at t = 1; it needs no randomness."""
         del key
         return KalmanBelief.start(system)

@@ -1,4 +1,4 @@
-"""Noise-free sharing: the state is seen, so the transition densities are the likelihood."""
+"""Noise-free sharing: the state is public, so that the transition densities are the likelihoods."""
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,10 @@ ROUND_OFF = 64.0
 
 
 class ObservedBelief(Belief):
-    """The belief when y_t = x_t: the law of x_t given each secret is the transition law from x_{t−1}.
+    """The belief when y_t = x_t: given a secret, x_t follows the transition from x_{t−1}.
 
-    A coordinate that moves without noise tells nothing where it is as predicted (a known start), and
-    excludes the secret where it is not.
+    A coordinate without noise has no density. If it is as predicted, it changes nothing; if it is not, its
+    secret is excluded.
     """
 
     secrets: Float[Array, "K P"]
@@ -86,9 +86,9 @@ def _log_density(law: Gaussian, value: State) -> Scalar:
 
 
 class ObservedSpec(FilterSpec):
-    """The transition densities, for sharing the state as it is."""
+    """Transition densities as likelihoods, for sharing the whole state as it is."""
 
     def start(self, system: System, *, key: Key) -> ObservedBelief:
-        """Nothing is random."""
+        """The belief at t = 1; it needs no randomness."""
         del key
         return ObservedBelief.start(system)

@@ -1,4 +1,4 @@
-"""How a particle meets a release: as it stands (bootstrap), or moved towards what was released (guided)."""
+"""Two ways to update a particle by a release: weigh it where it is (bootstrap), or draw it again (guided)."""
 
 import abc
 
@@ -20,7 +20,7 @@ class Particle(eqx.Module):
 
 
 class Proposal(eqx.Module):
-    """Where to put a particle once the release is known, and the importance weight that makes it right."""
+    """A way to choose the state of a particle after a release, with its importance weight."""
 
     @property
     @abc.abstractmethod
@@ -35,11 +35,11 @@ class Proposal(eqx.Module):
 
 
 class Bootstrap(Proposal):
-    """Leave the particle where it is; weigh by the density of the release."""
+    """Keep the state of the particle; weigh by the density of the release."""
 
     @property
     def needs_origin(self) -> bool:
-        """No."""
+        """False: the state stays where it is."""
         return False
 
     def __call__(
@@ -51,15 +51,16 @@ class Bootstrap(Proposal):
 
 
 class Guided(Proposal):
-    """Draw the particle again from its origin, given the release, with the kernel linearised there.
+    """Draw the state again from its origin given the release, with the kernel linearised there.
 
-    Works on the noise z of x = m + L z, so that degenerate origins are no exception: the linearised
-    posterior of z is Gaussian with precision I + AᵀR⁻¹A, A = J L, never worse conditioned than the prior.
+    The draw is made in the noise z of x = m + L z, so that degenerate origins need no special case: the
+    linearised posterior of z is Gaussian with precision I + AᵀR⁻¹A, A = J L, which is never worse conditioned
+    than the prior.
     """
 
     @property
     def needs_origin(self) -> bool:
-        """Yes."""
+        """True: the state is drawn again from its origin."""
         return True
 
     def __call__(

@@ -1,4 +1,4 @@
-"""How many nats a release tells about the secret: exact where it can be, rigorous where it claims to be."""
+"""Leakage of one release, in nats: closed forms, proved bounds, an unbiased estimate, quadrature."""
 
 from veil.leakage.closed_forms import Ladder, closed_form, coupled, ladder, matched, reference
 from veil.leakage.confidence import upper_confidence

@@ -363,7 +363,13 @@ def kl_entropy(log_weights: LogWeights, parts: Gaussian) -> Scalar:
 
 
 def chernoff_entropy(log_weights: LogWeights, parts: Gaussian, alpha: Scalar | float = 0.5) -> Scalar:
-    """Pairwise Chernoff lower bound H_Cα: as `kl_entropy`, with the Chernoff α-divergence."""
+    """Pairwise Chernoff lower bound H_Cα: as `kl_entropy`, with the Chernoff α-divergence.
+
+    Args:
+        log_weights: of the components; they sum to one.
+        parts: the Gaussians.
+        alpha: between 0 and 1; 1/2 is the Bhattacharyya distance.
+    """
     return _total(chernoff_row(alpha), log_weights, parts)
 
 
@@ -373,7 +379,7 @@ def likelihood_entropy(log_weights: LogWeights, parts: Gaussian) -> Scalar:
 
 
 def tilt_entropy(log_weights: LogWeights, parts: Gaussian) -> Scalar:
-    """TILT lower bound: Jensen per component after dividing f by a quadratic that looks like it."""
+    """TILT lower bound: Jensen's inequality per component, after dividing f by a fitted quadratic."""
     return _total(tilt_row(), log_weights, parts)
 
 

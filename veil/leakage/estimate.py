@@ -72,7 +72,7 @@ def curve_order(points, labels, library):
 
 
 def posterior(components: Components, points: Float[Array, "S d"]) -> Float[Array, "S K"]:
-    """π_k(y): the posterior of the secret after seeing each point alone."""
+    """π_k(y): the posterior of the secret given each point alone."""
     return posterior_and_ratio(components, components.log_weights, points)[0]
 
 
@@ -110,11 +110,16 @@ def posterior_information(components: Components, points: Float[Array, "S d"]) -
 
 
 def estimate(components: Components, points: int = 1024, *, key: Key) -> Scalar:
-    """Unbiased estimate of I(Θ; Y) from `points` quasi-random draws; differentiable in everything.
+    """Unbiased estimate of I(Θ; Y) from quasi-random draws; differentiable in all components.
 
     The first quasi-random coordinate chooses the component along a Hilbert curve, the others its noise; a
     fresh random shift makes the estimate unbiased. The chosen component enters with the ratio of its weight
     to itself, whose value is one and whose derivative is the missing derivative of the choice.
+
+    Args:
+        components: the mixture that Y follows.
+        points: number of draws.
+        key: randomness of the shift.
     """
     size, dtype = components.parts.mean.shape[1], components.log_weights.dtype
     uniforms = shifted_sobol(points, size + 1, dtype, key=key)
@@ -124,7 +129,15 @@ def estimate(components: Components, points: int = 1024, *, key: Key) -> Scalar:
 
 
 def estimate_per_component(components: Components, points: int = 8, *, key: Key) -> Scalar:
-    """Unbiased estimate with `points` draws for every component: N² · points work, the least variance."""
+    """Unbiased estimate of I(Θ; Y) with draws from every component.
+
+    It has the least variance, and takes N² · points evaluations.
+
+    Args:
+        components: the mixture that Y follows.
+        points: draws per component.
+        key: randomness of the draws.
+    """
     count, size = components.parts.mean.shape
     shift_key, base_key = jax.random.split(key)
     base = shifted_sobol(points, size, components.log_weights.dtype, key=base_key)

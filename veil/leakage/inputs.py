@@ -26,7 +26,7 @@ class Nats(float):
     error: float | None
 
     def __new__(cls, value, *, standard_error=None, samples=None, delta=None, error=None):
-        """Wrap a number."""
+        """A float with the fields of a result."""
         nats = super().__new__(cls, value)
         nats.standard_error, nats.samples, nats.delta, nats.error = standard_error, samples, delta, error
         return nats
@@ -58,12 +58,12 @@ class Labelled(NamedTuple):
 
     @property
     def masses(self) -> np.ndarray:
-        """q_k."""
+        """Probability q_k of each secret."""
         return np.bincount(self.secret, self.weight)
 
     @property
     def entropy(self) -> float:
-        """H(q) in nats."""
+        """Entropy H(q) in nats."""
         return float(-np.sum(self.masses * np.log(self.masses)))
 
 

@@ -1,4 +1,4 @@
-"""Learning to share: one train loop, learners that plug into it, and the policies they begin with."""
+"""Training: one training loop, the learners that it runs, and the policies that it starts from."""
 
 from veil.learners.a2c import A2c
 from veil.learners.base import Family, Learner, Metrics, Progress

@@ -74,17 +74,17 @@ class ScoredStep(NamedTuple):
 
 
 class A2c(Learner):
-    """Adam on actor, critic and their common encoder.
+    """Advantage actor-critic: Adam on the actor, the critic and their common encoder.
 
     Attributes:
-        episodes: per update, shared evenly by the secrets.
-        updates: over which the step sizes fall to nearly zero.
+        episodes: per update, divided evenly among the secrets.
+        updates: number over which the step sizes fall to nearly zero.
         learning_rate: of the actor and the encoder at the start.
         critic_rate: of the critic at the start.
         concentration: of the Dirichlet rows: the larger, the nearer to the mean kernel.
-        discount: γ.
-        trace: of the critic's targets: 0 trusts its own guess after one step, 1 the whole episode.
-        credit: how rows are credited.
+        discount: γ, the discount factor.
+        trace: of the critic's targets: 0 uses its own value after one step, 1 the whole episode.
+        credit: how the return is attributed to the rows of a kernel.
         width: of the critic's two hidden layers.
     """
 
@@ -103,7 +103,7 @@ class A2c(Learner):
             raise ValueError(f"credit must be one of {', '.join(get_args(Credit))}; got {self.credit!r}.")
 
     def begin(self, family: Family, policy: LearnedPolicy, *, key: Key) -> Progress:
-        """The policy as it is, a random critic, the price at its floor, where it stays."""
+        """The policy as given, a random critic, and the price at its floor, where it stays."""
         if not (isinstance(policy, GridPolicy) and policy.cells is not None):
             raise ValueError("A2C learns kernels between grids. Begin with a discrete_policy.")
         if len(family) != 1 or family[0].judge is not None:
@@ -120,7 +120,7 @@ class A2c(Learner):
         return Progress(policy, family[0].objective.distortion_price, jnp.asarray(0, jnp.int32), memory)
 
     def update(self, family: Family, progress: Progress, *, key: Key) -> tuple[Progress, Metrics]:
-        """Play, judge every step, and make one step of each optimiser."""
+        """Play episodes, compute the advantage of every step, and make one step of each optimiser."""
         policy, memory = progress.policy, progress.memory
         assert isinstance(policy, GridPolicy) and isinstance(memory, Memory)
         scored, weights = self.play(family[0], policy, memory.critic, progress.updates, key=key)
@@ -140,7 +140,15 @@ class A2c(Learner):
     def play(
         self, problem: Problem, policy: GridPolicy, critic: Critic, updates: Int[Array, ""], *, key: Key
     ) -> tuple[ScoredStep, Float[Array, " B"]]:
-        """Episodes [B, T] with drawn kernels, and their weights, which sum to one."""
+        """Play episodes [B, T] with drawn kernels; returns them and their weights, which sum to one.
+
+        Args:
+            problem: the problem to play.
+            policy: the actor.
+            critic: values of the states.
+            updates: number of updates made, from which the numbers of the episodes follow.
+            key: randomness of the episodes.
+        """
         rounds = -(-self.episodes // problem.secrets)
         rows = rounds * problem.secrets
 
@@ -191,7 +199,17 @@ class A2c(Learner):
         scored: ScoredStep,
         weights: Float[Array, " B"],
     ) -> tuple[Scalar, Float[Array, "B T"]]:
-        """A number whose derivative in the actor estimates that of Σ_t F, in the critic that of its error."""
+        """A number whose derivatives train the actor and the critic.
+
+        Its derivative in the actor estimates that of Σ_t F without bias. In the critic it is that of the
+        squared error.
+
+        Args:
+            parts: the actor's network and the critic.
+            policy: the policy that the network belongs to.
+            scored: the steps played.
+            weights: of the episodes.
+        """
         network, critic = parts
         policy = eqx.tree_at(lambda one: one.network, policy, network)
         advantages = _above_others(scored.surplus) if self.credit == "taylor" else self._temporal(scored)

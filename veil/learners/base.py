@@ -1,4 +1,4 @@
-"""The contract of a learner: begin with a policy, improve it step by step, hand it out."""
+"""The contract of a learner, and the family of problems for robust training."""
 
 import abc
 
@@ -22,13 +22,13 @@ Family = tuple[Problem, ...]
 
 
 class Progress(eqx.Module):
-    """Where a learner stands. Every array in it is saved, so that training goes on with the same bits.
+    """The state of a learner. Every array in it is saved, so that training can be continued bit for bit.
 
     Attributes:
-        policy: as learnt so far.
-        price: λ, of distortion.
-        updates: how many were made.
-        memory: whatever else the learner needs: optimiser, critic, replay.
+        policy: as trained so far.
+        price: λ, the price of distortion.
+        updates: number of updates made.
+        memory: everything else that the learner needs: optimiser, critic, replay buffer.
     """
 
     policy: LearnedPolicy
@@ -38,22 +38,40 @@ class Progress(eqx.Module):
 
 
 class Learner(eqx.Module):
-    """A way to improve a policy on a family of problems."""
+    """An algorithm that improves a policy on a family of problems, one update at a time."""
 
     @abc.abstractmethod
     def begin(self, family: Family, policy: LearnedPolicy, *, key: Key) -> Progress:
-        """Before the first update."""
+        """The state before the first update.
+
+        Args:
+            family: the problems that the policy is trained on.
+            policy: where to start.
+            key: randomness of the start, e.g. of a critic's weights.
+        """
 
     @abc.abstractmethod
     def update(self, family: Family, progress: Progress, *, key: Key) -> tuple[Progress, Metrics]:
-        """One improvement; `key` belongs to this update alone."""
+        """Make one update; returns the new state and the metrics of this update.
+
+        Args:
+            family: the problems that the policy is trained on.
+            progress: the state after the last update.
+            key: randomness of this update alone.
+        """
 
 
 def dual_ascent(price: Scalar, distortion: Scalar, objective: Objective, rate: Scalar) -> Scalar:
-    """The price after an episode with this mean distortion per step.
+    """The price of distortion after an update with this mean distortion per step.
 
-    It rises while E[d] is above the limit and falls while it is below, but never under the floor. The step is
-    relative to the floor and to the limit, so that `rate` has no unit.
+    The price rises while the mean distortion is above the limit and falls while it is below, but never under
+    its floor. The step is relative to the floor and to the limit, so that `rate` has no unit.
+
+    Args:
+        price: λ before.
+        distortion: mean distortion per step; NaN leaves the price as it is.
+        objective: the limit and the floor.
+        rate: step size.
     """
     excess = jnp.where(jnp.isfinite(distortion), distortion / objective.distortion_limit - 1.0, 0.0)
     return jnp.maximum(objective.distortion_price, price + rate * objective.distortion_price * excess)
@@ -82,7 +100,16 @@ def plants(system: System) -> tuple[Scenario, ...]:
 def robust(
     system: System, steps: int = 50, objective: Objective | None = None, measure: Measure | None = None
 ) -> Family:
-    """One problem per plant. Leakage is judged by Kalman filters that know the plant, unlike the policy."""
+    """One problem per plant, for robust training.
+
+    The leakage is computed by Kalman filters that know the plant, although the policy does not.
+
+    Args:
+        system: the model that the policy is made for.
+        steps: T, releases per episode.
+        objective: the weights of leakage and distortion.
+        measure: the leakage method.
+    """
     objective = Objective() if objective is None else objective
     measure = Measure() if measure is None else measure
     judge = KalmanSpec()

@@ -31,7 +31,7 @@ class Critic(eqx.Module):
 
     @classmethod
     def start(cls, features: int, scaling: Scaling, width: int, *, key: Key) -> "Critic":
-        """A random one."""
+        """A critic with random weights."""
         output, unit = scaling.output.spread.shape[0], scaling.state.spread
         inputs = features + scaling.external.spread.shape[0] + 1 + scaling.secret.spread.shape[0]
         inputs += unit.shape[0] + output + output * (output + 1) // 2

@@ -1,4 +1,4 @@
-"""From a design to a policy that can be trained."""
+"""From the settings of a policy to a policy that can be trained."""
 
 import equinox as eqx
 import jax
@@ -29,9 +29,9 @@ def typical_scaling(system: System, steps: int = 50, *, key: Key) -> Scaling:
     """Means and standard deviations of secrets, states, external inputs and outputs under true data.
 
     Args:
-        system: whose.
-        steps: of an episode; policies learn for this horizon.
-        key: of the episodes.
+        system: the system to simulate.
+        steps: releases per episode.
+        key: randomness of the episodes.
     """
     record = _played(system, steps, key)
     states = np.asarray(record.states)[:, :-1].reshape(-1, record.states.shape[-1])
@@ -79,7 +79,14 @@ ABOVE = 1.5  # the noise that training begins with, in terms of the least that i
 
 
 def initial_policy(design: PolicyDesign, system: System, steps: int = 50, *, key: Key) -> LearnedPolicy:
-    """The untrained policy of this design, in units that are usual for the system over so many steps."""
+    """The untrained policy of a design.
+
+    Args:
+        design: the kind of policy, its belief and its size.
+        system: the model that the policy is made for.
+        steps: releases per episode; the policy's inputs are scaled by typical values over so many steps.
+        key: randomness of the first weights and of the episodes behind the scaling.
+    """
     unit_key, weight_key = jr.split(key)
     scaling = typical_scaling(system, steps, key=unit_key)
     if design.start == "grid":

@@ -48,7 +48,7 @@ class JsonLines:
             file.write(json.dumps({**values, "update": float(step)}) + "\n")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the file is closed after every line."""
 
 
 def _update(line: str) -> float:

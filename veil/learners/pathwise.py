@@ -1,11 +1,11 @@
-"""Learning by derivatives straight through the kernel, the belief and the closed loop.
+"""Training by derivatives through the kernel, the belief and the closed loop.
 
-The release is a differentiable function of noise, and so are the belief, the world and everything that is
-charged: the derivative of the objective is that of one long program. What is discrete in a draw (the
-component of a mixture, the atom of a grid) enters by its score, with the mean over other episodes as base.
-Ancestors in resampling are constants. Leakage is the sum of what each release tells given the history; the
-filter's own log-posterior of the true secret would be the wrong thing to minimise, since a filter that breaks
-makes it as small as one likes.
+The release is a differentiable function of noise, and so are the belief, the state and the objective: the
+derivative of the objective is that of one long program. Discrete parts of a draw (the component of a mixture,
+the atom of a grid) enter by their score, with the mean over other episodes as baseline. Ancestors in
+resampling are constants. The leakage is the sum over the releases of their leakage given the history. It is
+not the filter's own log-posterior of the true secret: a policy could make that as small as it likes by
+breaking the filter.
 """
 
 import equinox as eqx
@@ -26,13 +26,13 @@ Charges = Float[Array, "B T"]
 
 
 class Pathwise(Learner):
-    """Adam on pathwise gradients.
+    """Adam on pathwise gradients of the objective.
 
     Attributes:
-        episodes: per update and problem, shared evenly by the secrets.
-        updates: over which the step size falls to nearly zero.
+        episodes: per update and problem, divided evenly among the secrets.
+        updates: number over which the step size falls to nearly zero.
         learning_rate: step size at the start.
-        dual_rate: of the price of distortion, see `raised`.
+        dual_rate: step size of the price of distortion, see `dual_ascent`.
         emphasis: how much the worst problem of a family counts, per unit of the objective: 0 for the mean,
             large for the maximum.
     """
@@ -51,13 +51,13 @@ class Pathwise(Learner):
         return optax.apply_if_finite(steps, max_consecutive_errors=self.updates)
 
     def begin(self, family: Family, policy: LearnedPolicy, *, key: Key) -> Progress:
-        """The policy as it is, the price at its floor."""
+        """The policy as given, and the price at its floor."""
         del key
         memory = self.optimiser.init(eqx.filter(policy.network, eqx.is_inexact_array))
         return Progress(policy, family[0].objective.distortion_price, jnp.asarray(0, jnp.int32), memory)
 
     def update(self, family: Family, progress: Progress, *, key: Key) -> tuple[Progress, Metrics]:
-        """One step down the gradient, one step of the price."""
+        """One gradient step of the network, and one step of the price."""
 
         def loss(network: eqx.Module) -> tuple[Scalar, list[Outcome]]:
             policy = eqx.tree_at(lambda one: one.network, progress.policy, network)

@@ -1,4 +1,4 @@
-"""Systems with a secret."""
+"""Systems with a secret parameter: the contract, and the systems that come with Veil."""
 
 from veil.systems.base import Field, Prior, System, finite_prior, quasi_random_prior
 from veil.systems.gain import Gain

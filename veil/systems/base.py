@@ -1,4 +1,4 @@
-"""The contract of a system with a secret."""
+"""The contract of a system with a secret parameter, and its prior."""
 
 import abc
 import math
@@ -18,7 +18,12 @@ Numbers = Sequence | np.ndarray | Array
 
 
 class Prior(eqx.Module):
-    """A finite set of secrets and their masses."""
+    """A finite set of secrets and their probabilities.
+
+    Attributes:
+        secrets: one row of P numbers per secret.
+        log_masses: logarithms of their probabilities, which sum to one.
+    """
 
     secrets: Float[Array, "K P"] = eqx.field(converter=jnp.asarray)
     log_masses: Float[Array, " K"] = eqx.field(converter=jnp.asarray)
@@ -32,7 +37,7 @@ class Prior(eqx.Module):
 
     @property
     def entropy(self) -> Scalar:
-        """H(q) in nats: the most that can ever leak."""
+        """H(q) in nats: the largest possible leakage."""
         masses = jnp.exp(self.log_masses)
         return -jnp.sum(jnp.where(masses > 0, masses * self.log_masses, 0.0))
 
@@ -64,14 +69,14 @@ def finite_prior(secrets: Numbers, masses: Numbers | None = None) -> Prior:
 
 
 def quasi_random_prior(marginals: Sequence[_Marginal], count: int, *, seed: int = 0) -> Prior:
-    """A finite uniform prior that stands for a continuous one with independent components.
+    """A finite uniform prior in place of a continuous one with independent components.
 
-    The points are scrambled Sobol' points pushed through the inverse distribution functions, so `count`
-    is best a power of two.
+    The secrets are scrambled Sobol' points, mapped by the inverse distribution functions. Powers of two are
+    the best counts.
 
     Args:
         marginals: one frozen distribution per component, e.g. `scipy.stats.lognorm(1.5, scale=0.12)`.
-        count: how many secrets.
+        count: number of secrets.
         seed: seed of the scrambling.
     """
     from scipy.stats import qmc  # takes a third of a second to import, which a live restart does not have
@@ -89,7 +94,14 @@ else:
 
 @dataclass(frozen=True)
 class Field:
-    """Name, unit and range of one coordinate, for people and for input checks."""
+    """Name, unit and range of one coordinate. Tables and messages show them, and inputs are checked by them.
+
+    Attributes:
+        name: by which streams and recordings look the value up.
+        unit: such as "m/s"; empty for a number without unit.
+        low: smallest value allowed.
+        high: largest value allowed.
+    """
 
     name: str
     unit: str = ""
@@ -100,9 +112,10 @@ class Field:
 class System(eqx.Module):
     """A dynamical system whose transition depends on a secret θ, in a loop with an environment.
 
-    x_{t+1} ~ p(· | θ, x_t, w_t) is private, y_t is shared, w_{t+1} ~ p(· | w_t, y_t) is public. All
-    methods speak of one system, one state, one step; batches are made by `jax.vmap`. Randomness enters as
-    standard normal noise, so one noise can drive every secret. `veil.check_system` examines an instance.
+    The state x_{t+1} ~ p(· | θ, x_t, w_t) is private, the release y_t is shared, and the external input
+    w_{t+1} ~ p(· | w_t, y_t) is public. Every method describes one system, one state and one step; Veil
+    batches them with `jax.vmap`. Randomness enters as standard normal noise, so that the same noise can drive
+    every secret. `veil.check_system` examines an instance.
     """
 
     prior: eqx.AbstractVar[Prior]
@@ -114,28 +127,47 @@ class System(eqx.Module):
 
     @abc.abstractmethod
     def initial(self, secret: Secret) -> Gaussian:
-        """Law of x_1. Perfect privacy in closed form needs one that does not depend on the secret."""
+        """Distribution of x_1. Perfect privacy in closed form requires the same one for every secret."""
 
     @abc.abstractmethod
     def initial_external(self) -> External:
-        """The first external input w_1, public."""
+        """The first external input w_1, which is public."""
 
     @abc.abstractmethod
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
-        """Law of the next state, p(x' | θ, x, w)."""
+        """Distribution of the next state, p(x' | θ, x, w).
+
+        Args:
+            secret: θ.
+            state: x_t.
+            external: w_t.
+        """
 
     @abc.abstractmethod
     def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
-        """W' given w and the release y; `shared` is None where the release was withheld."""
+        """The next external input: how the environment answers a release.
+
+        Args:
+            external: w_t.
+            shared: the release y_t, or None where it was withheld.
+            noise: `reaction_noise_size` standard normal numbers.
+        """
 
     @abc.abstractmethod
     def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
-        """r(θ, x, x', y): what one step costs the owner."""
+        """r(θ, x, x', y): the owner's cost of one step.
+
+        Args:
+            secret: θ.
+            state: x_t.
+            after: x_{t+1}.
+            shared: the release y_t.
+        """
 
     @abc.abstractmethod
     def distortion(self, state: State, shared: Shared) -> Scalar:
-        """d(x, y): how far the release is from the truth."""
+        """d(x, y): the distance of the release from the true output."""
 
     @abc.abstractmethod
     def output(self, state: State) -> Shared:
-        """What sharing without protection would release."""
+        """The value that is shared without protection."""

@@ -1,4 +1,4 @@
-"""A scalar linear loop with a secret gain: every answer is known exactly, by one Kalman filter per secret."""
+"""A scalar linear loop with a secret gain. One Kalman filter per secret gives every answer exactly."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -32,15 +32,15 @@ class Gain(System):
         return diagonal_gaussian(jnp.zeros_like(self.initial_sd)[None], self.initial_sd[None])
 
     def initial_external(self) -> External:
-        """w_1 = 0."""
+        """The first push is zero."""
         return jnp.zeros_like(self.reply)[None]
 
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
-        """Linear in the state, Gaussian."""
+        """A linear Gaussian step, with the secret as gain."""
         return diagonal_gaussian(secret * state + external, self.sd[None])
 
     def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
-        """A proportional answer to what was shared, none where nothing was."""
+        """A proportional answer to the shared level; only noise where nothing was shared."""
         answer = jnp.zeros_like(external) if shared is None else self.reply * shared
         return answer + self.reaction_sd * noise
 
@@ -54,5 +54,5 @@ class Gain(System):
         return jnp.abs(state[0] - shared[0])
 
     def output(self, state: State) -> Shared:
-        """The level."""
+        """The level as it is."""
         return state

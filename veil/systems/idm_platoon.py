@@ -53,7 +53,13 @@ class IdmPlatoon(System):
         return (spacing * jnp.sqrt(free) - self.standing_spacing) / speed
 
     def push(self, secret: Secret, state: State, ahead: Scalar) -> Scalar:
-        """The acceleration that the driver wants, before noise and limits."""
+        """The acceleration that the driver wants, before noise and limits.
+
+        Args:
+            secret: maximal acceleration a and comfortable deceleration b, m/s².
+            state: speed in m/s and spacing in m.
+            ahead: speed of the vehicle ahead, m/s.
+        """
         highest, comfortable = secret
         speed, spacing = state[0], jnp.maximum(state[1], _LEAST_SPACING)
         closing = speed * (speed - ahead) / (2.0 * jnp.sqrt(highest * comfortable))
@@ -65,7 +71,7 @@ class IdmPlatoon(System):
         return self.inner.initial(secret)
 
     def initial_external(self) -> External:
-        """The inner platoon's."""
+        """As in the inner platoon."""
         return self.inner.initial_external()
 
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
@@ -76,15 +82,15 @@ class IdmPlatoon(System):
         return diagonal_gaussian(mean, jnp.stack([inner.dt * inner.acceleration_sd, inner.spacing_sd]))
 
     def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
-        """The inner platoon's."""
+        """As in the inner platoon."""
         return self.inner.react(external, shared, noise)
 
     def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
-        """The inner platoon's: fuel in mL/s."""
+        """As in the inner platoon: fuel in mL/s."""
         return self.inner.cost(secret, state, after, shared)
 
     def distortion(self, state: State, shared: Shared) -> Scalar:
-        """The inner platoon's."""
+        """As in the inner platoon."""
         return self.inner.distortion(state, shared)
 
     def output(self, state: State) -> Shared:

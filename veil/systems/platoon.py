@@ -1,7 +1,8 @@
 """A leader, an automated vehicle, and a human driver behind it whose driving style is the secret.
 
-The driver follows the full velocity difference model with two secret gains and tells the automated vehicle
-its speed and spacing; the automated vehicle steers by what it was told, so what is shared comes back.
+The driver follows the full velocity difference model with two secret gains and shares its speed and spacing
+with the automated vehicle. The automated vehicle uses them in its controller, so that a release acts back on
+the driver.
 """
 
 import abc
@@ -109,9 +110,15 @@ def controller_gains(choice: str | Controller) -> Controller:
 
 
 def optimal_velocity(spacing: Scalar, thresholds: Pair, top_speed: Scalar) -> Scalar:
-    """The speed a driver wants at this spacing: 0 below the first threshold, top speed beyond the second.
+    """The speed that a driver wants at this spacing.
 
-    Between them it rises as half a cosine wave.
+    It is 0 below the first threshold and the top speed above the second. Between them it rises as half a
+    cosine wave.
+
+    Args:
+        spacing: to the vehicle ahead, m.
+        thresholds: the two spacings, m.
+        top_speed: m/s.
     """
     stop, go = thresholds
     share = jnp.clip((spacing - stop) / (go - stop), 0.0, 1.0)
@@ -198,7 +205,7 @@ class Platoon(System):
         return diagonal_gaussian(self.equilibrium, self.initial_sd)
 
     def initial_external(self) -> External:
-        """Everybody at equilibrium."""
+        """All vehicles start at the equilibrium."""
         speed, spacing = self.equilibrium
         return jnp.stack([speed, speed, spacing])
 
@@ -235,7 +242,7 @@ class Platoon(System):
 
 
 class ColouredPlatoon(System):
-    """A platoon whose driver errs for seconds, not for one step: real residuals are strongly coloured.
+    """A platoon whose driver makes errors that last for seconds, as residuals of real traffic do.
 
     The acceleration error e' = r e + sqrt(1 − r²) coloured_sd ε with r = exp(−dt / correlation_time) is a
     third state coordinate and is not shared. The inner platoon's own white noise stays, so that the
@@ -266,7 +273,7 @@ class ColouredPlatoon(System):
 
     @property
     def prior(self) -> Prior:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The inner platoon's."""
+        """As in the inner platoon."""
         return self.inner.prior
 
     def initial(self, secret: Secret) -> Gaussian:
@@ -276,7 +283,7 @@ class ColouredPlatoon(System):
         return diagonal_gaussian(jnp.append(start.mean, jnp.zeros_like(self.coloured_sd)), sd)
 
     def initial_external(self) -> External:
-        """The inner platoon's."""
+        """As in the inner platoon."""
         return self.inner.initial_external()
 
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
@@ -288,15 +295,15 @@ class ColouredPlatoon(System):
         return diagonal_gaussian(jnp.append(moved, keep * state[2]), jnp.append(white, fresh))
 
     def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
-        """The inner platoon's."""
+        """As in the inner platoon."""
         return self.inner.react(external, shared, noise)
 
     def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
-        """The inner platoon's: fuel in mL/s."""
+        """As in the inner platoon: fuel in mL/s."""
         return self.inner.cost(secret, state[:2], after[:2], shared)
 
     def distortion(self, state: State, shared: Shared) -> Scalar:
-        """The inner platoon's, on speed and spacing."""
+        """As in the inner platoon, on speed and spacing."""
         return self.inner.distortion(state[:2], shared)
 
     def output(self, state: State) -> Shared:

@@ -15,7 +15,7 @@ from veil.types import External, Noise, Scalar, Secret, Shared, State
 
 
 class Variant(System):
-    """What no variant changes."""
+    """A system that wraps another one and forwards what it does not change."""
 
     inner: eqx.AbstractVar[System]
 
@@ -79,11 +79,11 @@ class WithPrior(Variant):
         self.prior = prior
 
     def initial(self, secret: Secret) -> Gaussian:
-        """The inner system's."""
+        """As in the inner system."""
         return self.inner.initial(secret)
 
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
-        """The inner system's."""
+        """As in the inner system."""
         return self.inner.transition(secret, state, external)
 
 
@@ -99,11 +99,11 @@ class WithNoise(Variant):
 
     @property
     def prior(self) -> Prior:
-        """The inner system's."""
+        """As in the inner system."""
         return self.inner.prior
 
     def initial(self, secret: Secret) -> Gaussian:
-        """The inner system's."""
+        """As in the inner system."""
         return self.inner.initial(secret)
 
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
@@ -113,10 +113,10 @@ class WithNoise(Variant):
 
 
 class WithInitial(Variant):
-    """A system that starts elsewhere: at the inner mean + shift + slope @ (θ − mean of the prior).
+    """A system with another first state, of mean: inner mean + shift + slope @ (θ − mean of the prior).
 
-    With a slope the start tells about the secret; with a shift or a spread alone it is a wrong idea of the
-    start, the same for all secrets.
+    With a slope, the first state reveals something about the secret. With a shift or a spread alone, the
+    model is wrong about the start in the same way for all secrets.
 
     Attributes:
         inner: the system.
@@ -146,7 +146,7 @@ class WithInitial(Variant):
 
     @property
     def prior(self) -> Prior:
-        """The inner system's."""
+        """As in the inner system."""
         return self.inner.prior
 
     def initial(self, secret: Secret) -> Gaussian:
@@ -156,12 +156,12 @@ class WithInitial(Variant):
         return Gaussian(law.mean + self.shift + self.slope @ (secret - middle), self.spread * law.scale)
 
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
-        """The inner system's."""
+        """As in the inner system."""
         return self.inner.transition(secret, state, external)
 
 
 class KnownStart(Variant):
-    """A system whose first state is known: the model of an adversary who saw x_1."""
+    """A system whose first state is known, as for an adversary who saw x_1."""
 
     inner: System
     state: State
@@ -175,7 +175,7 @@ class KnownStart(Variant):
 
     @property
     def prior(self) -> Prior:
-        """The inner system's."""
+        """As in the inner system."""
         return self.inner.prior
 
     def initial(self, secret: Secret) -> Gaussian:
@@ -184,5 +184,5 @@ class KnownStart(Variant):
         return Gaussian(self.state, jnp.zeros((self.state.shape[0],) * 2, self.state.dtype))
 
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
-        """The inner system's."""
+        """As in the inner system."""
         return self.inner.transition(secret, state, external)
