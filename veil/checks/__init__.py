@@ -1,4 +1,4 @@
-"""Examinations of what users add: systems, policies, attacks, leakage methods and learners."""
+"""Checks of what users add: systems, policies, attacks, leakage methods and learners."""
 
 from veil.checks.attack import check_attack
 from veil.checks.findings import ContractReport, SystemReport

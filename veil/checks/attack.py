@@ -1,4 +1,4 @@
-"""Examine an attack on a loop where the best possible one is known."""
+"""The check of an attack, on a loop where the exact posterior is known."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -69,12 +69,12 @@ def reader(attack: Attack) -> Reader:
 
 
 def check_attack(make: Make) -> ContractReport:
-    """Examine an attack on the gain loop, where one Kalman filter per secret is the best that can be.
+    """Check an attack on the gain loop, where one Kalman filter per secret gives the exact posterior.
 
-    Never raises: faults become findings. Everything runs in double precision.
+    The check never raises; it reports faults as findings. Everything runs in double precision.
 
     Args:
-        make: the attack for a system and the policy in force, for instance its class.
+        make: makes the attack for a system and the policy in force; for instance its class.
     """
     name = getattr(make, "__name__", type(make).__name__)
     with jax.enable_x64(True):
@@ -120,7 +120,7 @@ def _evidence(scene: _Scene) -> Support:
     if not isinstance(found, Evidence) or found.log_likelihood.shape != wanted:
         return Support(False, "An attack returns `Evidence` with one log-likelihood per secret.")
     if np.any(found.failed) or not np.all(np.isfinite(found.log_likelihood)):
-        return Support(False, "It does not understand sound transcripts of a linear loop.")
+        return Support(False, "It fails on valid transcripts of a linear loop.")
     posterior = np.exp(scene.forecast.log_posterior())
     if not np.allclose(posterior.sum(axis=1), 1.0, atol=1e-6):
         return Support(False, "The posterior masses do not sum to one.")
@@ -131,12 +131,16 @@ def _pure(scene: _Scene) -> Support:
     """The same transcript and key give the same evidence."""
     first, second = scene.found, scene.read(reader(scene.attack))
     same = np.array_equal(first.log_likelihood, second.log_likelihood)
-    reason = "Twice the same." if same else "Two runs with the same keys differ; draw by the key alone."
+    reason = (
+        "Two runs with the same keys agree."
+        if same
+        else "Two runs with the same keys differ; draw by the key alone."
+    )
     return Support(same, reason)
 
 
 def _shuffled(scene: _Scene) -> Support:
-    """Transcripts of other secrets tell nothing: who gains from them has seen the answers."""
+    """With shuffled secrets, only an attack that has access to the secrets can gain."""
     forecast = scene.forecast
     index = np.random.default_rng(2).permutation(forecast.index)
     gained = stratified_mean(
@@ -153,26 +157,24 @@ def _bounded(scene: _Scene, exact: Forecast) -> Support:
     ahead = stratified_mean(forecast.scores() - exact.scores(), scene.index, scene.prior)
     best = stratified_mean(exact.scores(), scene.index, scene.prior).value
     if ahead.low(ERRORS) > 1e-6:
-        return Support(False, f"It gains {ahead.value:.3f} nats more than the {best:.3f} that there are.")
-    return Support(True, f"Not above the {best:.3f} nats that there are.")
+        return Support(False, f"It gains {ahead.value:.3f} nats more than the exact posterior, {best:.3f}.")
+    return Support(True, f"Not above the {best:.3f} nats of the exact posterior.")
 
 
 def _broken(scene: _Scene) -> Support:
-    """A transcript that is not a number is understood by nobody, and no posterior is lost to it."""
+    """If a release is NaN, the evidence must still be finite."""
     public = scene.records.public
     shared = jnp.asarray(public.shared).at[:, STEPS // 2].set(jnp.nan)
     found = scene.read(scene.reader, eqx.tree_at(lambda one: one.shared, public, shared))
     if not np.all(np.isfinite(found.log_likelihood)):
-        return Support(
-            False, "NaN in a release must not be NaN in the evidence; set `failed` and return zeros."
-        )
-    return Support(True, f"Releases that are not numbers: {np.mean(found.failed):.0%} marked as failed.")
+        return Support(False, "If a release is NaN, set `failed` and return zeros as evidence.")
+    return Support(True, f"Transcripts with a NaN: {np.mean(found.failed):.0%} marked as failed.")
 
 
 def _gains(scene: _Scene, exact: Forecast) -> Support:
-    """Better than not to read."""
+    """The attack scores better than the prior."""
     gained = lower_bound(scene.forecast)
     best = stratified_mean(exact.scores(), scene.index, scene.prior).value
     if gained.low(ERRORS) <= 0.0:
-        return Support(False, f"No better than the prior on nearly true data; {best:.3f} nats can be had.")
+        return Support(False, f"No better than the prior on nearly true data; {best:.3f} nats are possible.")
     return Support(True, f"{gained.value:.3f} of {best:.3f} nats on nearly true data.")

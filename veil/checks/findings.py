@@ -53,7 +53,7 @@ class SystemReport:
         width = max(len(name) for name in self.supports)
         return "\n".join(
             [
-                f"{self.name}: {'ready to use' if self.ok else 'not ready, mend the errors below'}",
+                f"{self.name}: {'ready to use' if self.ok else 'not ready, correct the errors below'}",
                 *(f"  {finding}" for finding in self.findings),
                 "Methods",
                 *(
@@ -120,7 +120,7 @@ class ContractReport:
 
     def __str__(self) -> str:
         width = max(len(name) for name in self.rules)
-        verdict = "ready to use" if self.ok else "not ready, mend the errors below"
+        verdict = "ready to use" if self.ok else "not ready, correct the errors below"
         return "\n".join(
             [
                 f"{self.name} ({self.contract}): {verdict}",

@@ -1,4 +1,4 @@
-"""Examine a learner: does it learn, and does an interrupted training go on with the same bits?"""
+"""The check of a learner: does it improve a policy, and can its training be continued bit for bit?"""
 
 import tempfile
 from pathlib import Path
@@ -103,14 +103,14 @@ class _Lesson:
 def check_learner(
     learner: Learner | object, policy: LearnedPolicy | None = None, *, updates: int = 30
 ) -> ContractReport:
-    """Examine a learner on three releases of the gain loop, in single precision, as training runs.
+    """Check a learner on three releases of the gain loop, in single precision, as in training.
 
-    Never raises: faults become findings.
+    The check never raises; it reports faults as findings.
 
     Args:
-        learner: any.
-        policy: what it begins with, about the gain loop; two numbers (`veil.checks.learner`) if not given.
-        updates: after which it must have learnt something.
+        learner: the learner.
+        policy: where it starts, for the gain loop; by default one with two trainable numbers.
+        updates: number of updates after which the objective must have fallen.
     """
     name = type(learner).__name__
     with jax.enable_x64(False):

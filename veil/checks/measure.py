@@ -1,4 +1,4 @@
-"""Examine a way to measure leakage: is it on the side of the truth that it claims?"""
+"""The check of a leakage method: is it an upper bound, a lower bound or unbiased, as it claims?"""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -30,13 +30,13 @@ ROUNDING = 1e-6
 
 
 def check_measure(measure: LeakageMethod, side: Side = "upper") -> ContractReport:
-    """Examine a leakage method on labelled Gaussian mixtures whose information is known by quadrature.
+    """Check a leakage method on labelled Gaussian mixtures whose information is known by quadrature.
 
-    Never raises: faults become findings. Everything runs in double precision.
+    The check never raises; it reports faults as findings. Everything runs in double precision.
 
     Args:
-        measure: called as `measure(components, key=key)`, nats out; without randomness it ignores the key.
-        side: what it claims to be: an "upper" or "lower" bound, or an unbiased "estimate".
+        measure: called as `measure(components, key=key)`, returns nats; it may ignore the key.
+        side: what the method claims to be: an "upper" or "lower" bound, or an unbiased "estimate".
     """
     name = getattr(measure, "__name__", type(measure).__name__)
     with jax.enable_x64(True):
@@ -63,7 +63,7 @@ class _Exam:
 
     @property
     def values(self) -> np.ndarray:
-        """(mixtures, keys) nats."""
+        """Nats of shape (mixtures, keys)."""
         return self.found[: len(self.truth)]
 
     @cached_property
@@ -147,12 +147,12 @@ def _nothing(exam: _Exam) -> Support:
     """Zero where the release does not depend on the secret."""
     found = float(np.max(np.abs(exam.found[-1])))
     if found > ROUNDING:
-        return Support(False, f"{found:.3g} nats where nothing leaks: learners will pay for nothing.")
+        return Support(False, f"{found:.3g} nats where nothing leaks; a learner would pay for that.")
     return Support(True, "Zero where nothing leaks.")
 
 
 def _entropy(exam: _Exam) -> Support:
-    """Never more than there is to know, at least on average."""
+    """At most H(q), at least on average."""
     entropies = np.asarray(jax.vmap(lambda one: one.entropy)(exam.mixtures))
     over = float(np.max(exam.values.mean(axis=1) - entropies))
     if over > ROUNDING:

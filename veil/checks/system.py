@@ -68,7 +68,7 @@ def _compare(name: str, found: object, wanted: object) -> Iterator[Finding]:
     elif not isinstance(found, jax.ShapeDtypeStruct) or not isinstance(wanted, jax.ShapeDtypeStruct):
         yield Finding("error", name, f"`{name}` must return one array; got {type(found).__name__}.")
     elif found.shape != wanted.shape:
-        advice = "Mend the method, or the tuple of fields that states its size."
+        advice = "Correct the method, or the tuple of fields that states its size."
         yield Finding("error", name, f"`{name}` has shape {found.shape} instead of {wanted.shape}. {advice}")
     elif found.dtype != wanted.dtype:
         advice = f"Return the prior's type everywhere: `jnp.asarray(value, {wanted.dtype})`."
@@ -120,7 +120,7 @@ def check_ranges(system: System, points: Probes) -> Iterator[Finding]:
         for field, column in zip(fields, np.asarray(values).T, strict=True):
             if column.min() < field.low or column.max() > field.high:
                 span = f"[{column.min():.4g}, {column.max():.4g}] leaves [{field.low:g}, {field.high:g}]"
-                message = f"{kind} {field.name!r}: {span}; widen the Field's range or mend the dynamics."
+                message = f"{kind} {field.name!r}: {span}; widen the Field's range or correct the dynamics."
                 yield Finding("warning", "range", message)
 
 
@@ -141,7 +141,7 @@ def check_secret(system: System, points: Probes) -> Iterator[Finding]:
         message = "`transition` does not depend on the secret, so nothing can leak; is the secret used?"
         yield Finding("warning", "nothing-to-hide", message)
     if not alike(starts):
-        message = "`initial` depends on the secret, so the first release already tells; start all alike."
+        message = "`initial` depends on the secret, so that x_1 reveals it; start all alike."
         yield Finding("warning", "initial-secret", message)
 
 
@@ -282,9 +282,10 @@ CHECKS = {
 
 
 def check_system(system: System | object) -> SystemReport:
-    """Examine a system at a few points of its own closed loop. Never raises: faults become findings.
+    """Check a system at a few points of its own closed loop.
 
-    Shapes and types come first; values, gradients and densities are looked at only once those are right.
+    The check never raises; it reports faults as findings. It examines shapes and types first, and values,
+    gradients and densities only if those are right.
     """
     name = type(system).__name__
     if not isinstance(system, System):
@@ -325,4 +326,4 @@ def _supports(findings: list[Finding]) -> dict[str, Support]:
 
 
 def _none() -> dict[str, Support]:
-    return {method: Support(False, "Mend the errors first.") for method in METHODS}
+    return {method: Support(False, "Correct the errors first.") for method in METHODS}

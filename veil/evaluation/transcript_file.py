@@ -66,7 +66,7 @@ def load(path: Path, system: System, policy: Policy) -> Record:
         if not np.all(np.isfinite(arrays[name])):
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(arrays[name]))[0])
             raise TranscriptError(
-                f"{path}: '{name}' is not a finite number at {where}; mend or drop that episode."
+                f"{path}: '{name}' is not a finite number at {where}; correct or drop that episode."
             )
     index = arrays["secret"].astype(np.int32)
     secrets = np.asarray(system.prior.secrets)

@@ -68,7 +68,7 @@ class Labelled(NamedTuple):
 
 
 def checked(secret, weight, mean, covariance) -> Labelled:
-    """Turn array-likes into a `Labelled`, or say which argument is wrong and how to mend it."""
+    """Turn array-likes into a `Labelled`, or say which argument is wrong and how to correct it."""
     secret, weight = np.asarray(secret), np.asarray(weight, float)
     mean, covariance = np.asarray(mean, float), np.asarray(covariance, float)
     _check_shapes(secret, weight, mean, covariance)

@@ -87,8 +87,8 @@ class Table:
             if not math.isfinite(found[-1]):
                 shown = f"'{word.strip()}'" if word.strip() else "empty"
                 raise LogError(
-                    f"{self.path}, line {line}: '{column}' is {shown}, not a number. Mend or drop that row; "
-                    "a recording must have no gaps."
+                    f"{self.path}, line {line}: '{column}' is {shown}, not a number. Correct or drop that "
+                    "row; a recording must have no gaps."
                 )
         return np.array(found)
 
@@ -122,7 +122,7 @@ def load_table(path: Path) -> Table:
     for line, row in filled[1:]:
         if len(row) != len(header):
             raise LogError(
-                f"{path}, line {line}: {len(row)} values for {len(header)} columns; mend that line."
+                f"{path}, line {line}: {len(row)} values for {len(header)} columns; correct that line."
             )
     return Table(path, header, [row for _, row in filled[1:]], [line for line, _ in filled[1:]])
 
