@@ -21,8 +21,8 @@ from veil.evaluation.episodes import play_batch
 from veil.evaluation.evaluate import bound_batch
 from veil.evaluation.scoring import score
 from veil.policies import GaussianNoise
-from veil.scenarios import nominal
 from veil.systems import Platoon
+from veil.systems.scenarios import nominal
 
 NOISES = ((0.02, 0.02), (0.25, 0.43), (2.0, 3.4))
 KEY = jr.key(3)

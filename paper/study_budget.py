@@ -21,12 +21,12 @@ from veil.io import Store
 from veil.learners import run as runs
 from veil.policies import GaussianNoise, Policy, Transport, Truth
 from veil.policies.budgeted import Exhausted
-from veil.scenarios import nominal
 from veil.settings import PRESETS, AuditSettings, ObjectiveWeights
 from veil.sharing.budget import budgeted
 from veil.stats import Leakage, stratified_mean
 from veil.step import Record
 from veil.systems import Platoon
+from veil.systems.scenarios import nominal
 from veil.types import as_float32, as_float64
 
 FIRST = 7_000_000  # number of the first episode; no training and no evaluation in one uses these

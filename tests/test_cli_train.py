@@ -168,7 +168,7 @@ def test_a_loaded_policy_is_the_trained_one(told):
     """Looked at once more it gives the numbers of the file."""
     from veil.learners import evaluate_family
     from veil.problem import Problem
-    from veil.scenarios import nominal
+    from veil.systems.scenarios import nominal
     from veil.types import as_float32
 
     with jax.enable_x64(True):

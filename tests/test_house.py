@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "veil"
 LAYERS = (
     *("version", "types", "linalg", "stats", "io", "settings", "plots", "laws", "systems", "resampling"),
-    *("beliefs", "distortion", "leakage", "policies", "step", "releases", "rollout", "scenarios", "attacks"),
+    *("beliefs", "distortion", "leakage", "policies", "step", "releases", "rollout", "attacks"),
     *("results", "evaluation", "problem", "learners", "checks", "environment", "recordings", "sharing"),
     *("frontier", "report", "cli", "__main__"),
 )
@@ -64,6 +64,15 @@ def test_a_module_imports_only_from_layers_before_its_own(path):
         parts = module.split(".")
         if parts[0] == "veil" and len(parts) > 1:
             assert LAYERS.index(parts[1]) <= LAYERS.index(own), f"{name(path)} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_the_engine_knows_no_particular_system(path):
+    """What is special about the platoon is asked of it; only commands build one by its name."""
+    if layer(path) in ("systems", "cli", "__init__"):
+        return
+    wanted = set(imported(ast.parse(path.read_text(encoding="utf-8"))))
+    assert "veil.systems.platoon" not in wanted, name(path)
 
 
 def modules_of(folder):

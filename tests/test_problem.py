@@ -17,8 +17,9 @@ from veil.leakage.per_step import Measure
 from veil.policies import GaussianNoise, Transport
 from veil.policies.plain import NoiseKernel
 from veil.problem import Objective, Outcome, Problem, problem
-from veil.scenarios import Scenario, nominal
 from veil.systems import Gain, WithNoise, WithPrior, finite_prior
+from veil.systems.base import Scenario
+from veil.systems.scenarios import nominal
 
 GAINS, MASSES = np.asarray([0.3, 0.6, 0.9]), np.asarray([0.5, 0.3, 0.2])
 STEPS, COUNT = 6, 3 * 200

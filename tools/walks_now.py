@@ -14,8 +14,8 @@ from veil.cli.main import main
 from veil.learners.design import initial_policy
 from veil.learners.training import make_learner
 from veil.problem import Problem
-from veil.scenarios import nominal
 from veil.settings import AuditSettings, PolicyDesign, TrainSettings
+from veil.systems.scenarios import nominal
 
 SYSTEM = veil.systems.Gain()
 POLICY = veil.policies.GaussianNoise(SYSTEM, jnp.array([0.2]))

@@ -23,7 +23,6 @@ if _typing.TYPE_CHECKING:
     from veil import recordings as recordings
     from veil import results as results
     from veil import rollout as rollout
-    from veil import scenarios as scenarios
     from veil import settings as settings
     from veil import sharing as sharing
     from veil import step as step
@@ -52,7 +51,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
     *("attacks", "beliefs", "checks", "distortion", "evaluation", "frontier", "laws", "leakage", "learners"),
-    *("policies", "problem", "recordings", "results", "rollout", "scenarios", "settings", "sharing", "step"),
+    *("policies", "problem", "recordings", "results", "rollout", "settings", "sharing", "step"),
     "systems",
 )
 

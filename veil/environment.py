@@ -27,8 +27,8 @@ from veil.policies.base import Policy, Time
 from veil.policies.geometry import nearest
 from veil.policies.scaling import Limits, Scaling
 from veil.problem import EpisodeState, Objective, Outcome, Problem
-from veil.scenarios import nominal
 from veil.systems.base import System
+from veil.systems.scenarios import nominal
 from veil.types import External, Features, Key, Secret, State, Vector, as_float32
 
 SYSTEMS = ("Platoon", "Gain")

@@ -32,7 +32,6 @@ from veil.policies.transport import Transport, zero_leakage_distortion
 from veil.problem import EpisodeState, Objective, Problem, problem
 from veil.results.frontier import TRUSTED, Frontier, Point
 from veil.results.frontier_file import _mean, _read, _write, point_from, row
-from veil.scenarios import nominal
 from veil.settings import (
     LEARNED,
     AuditSettings,
@@ -44,6 +43,7 @@ from veil.settings import (
 )
 from veil.stats import Mean, stratified_mean
 from veil.systems.base import System
+from veil.systems.scenarios import nominal
 from veil.types import Key, Scalar, as_float32, as_float64
 from veil.version import __version__
 

@@ -14,9 +14,9 @@ from veil.attacks.kalman import MisspecifiedPolicy
 from veil.beliefs.base import Belief, FilterSpec
 from veil.leakage.per_step import Measure
 from veil.policies.base import Policy
-from veil.scenarios import Scenario, nominal
 from veil.step import StepOutput, WorldState, begin, first_belief, proceed, share
-from veil.systems.base import System
+from veil.systems.base import Scenario, System
+from veil.systems.scenarios import nominal
 from veil.types import Key, Scalar
 
 

@@ -25,7 +25,7 @@ from veil.step import (
     share,
     update_belief,
 )
-from veil.systems.base import System
+from veil.systems.base import Scenario, System
 from veil.types import Features, Key, Secret
 
 
@@ -73,6 +73,25 @@ def rollout(
     (_, last), (states, external, shared, features) = jax.lax.scan(step, start, jr.split(run_key, steps))
     transcript = Transcript(external, shared, features, public_seed)
     return Record(index, first.secret, jnp.concatenate([states, last.state[None]]), transcript)
+
+
+def play(scenario: Scenario, policy: Policy, steps: int, *, number: Int[Array, ""] | int, key: Key) -> Record:
+    """Play one episode of a scenario.
+
+    Args:
+        scenario: the plant, and what the owner believes.
+        policy: the one in force, with its own model.
+        steps: T, the number of releases.
+        number: of the episode; secrets take turns by it, and it is the public seed.
+        key: of the whole set of episodes. Scenarios played with one key share their random numbers.
+    """
+    number = jnp.asarray(number, jnp.int32)
+    error_key, run_key = jr.split(jr.fold_in(key, number))
+    index = number % scenario.believed.shape[0]
+    believed = scenario.taken_for(index, key=error_key)
+    return rollout(
+        scenario.plant, policy, steps, public_seed=number, key=run_key, index=index, believed=believed
+    )
 
 
 def replay(policy: Policy, transcript: Transcript) -> Float[Array, "T F"]:

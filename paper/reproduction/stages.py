@@ -13,10 +13,9 @@ from veil.evaluation.evaluate import (
     utility_of,
     verdict_without_attacks,
 )
-from veil.evaluation.utility import TRAFFIC
-from veil.scenarios import nominal
 from veil.step import Record
 from veil.systems.platoon import Platoon
+from veil.systems.scenarios import nominal
 
 Arrays = dict[str, np.ndarray]
 
@@ -24,7 +23,7 @@ RUNGS = (
     2  # ways to bound a leakage that are tried; what comes after takes far longer, and is for `veil audit`
 )
 
-_MOTION = [name for name, _ in TRAFFIC]
+_QUANTITIES = [field.name for field in Platoon.quantity_fields]
 
 
 def played(context: Context, count: int) -> Record:
@@ -39,8 +38,8 @@ def driven(context: Context, count: int) -> Arrays:
     return {
         "index": np.asarray(records.index),
         "fuel": np.asarray(use.cost),
-        "squared": np.asarray(use.traffic)[:, _MOTION.index("E[a²]")],
-        "change": np.asarray(use.traffic)[:, _MOTION.index("E[(Δa)²]")],
+        "squared": np.asarray(use.quantities)[:, _QUANTITIES.index("mean squared acceleration")],
+        "change": np.asarray(use.quantities)[:, _QUANTITIES.index("mean squared change of acceleration")],
         "speed": np.asarray(records.states)[:, :-1, 0].mean(axis=1),
         "distortion": np.asarray(use.distortion),
     }

@@ -15,10 +15,11 @@ from veil.evaluation.bounds import MAIN, ParticleBounder, bounder_candidates
 from veil.evaluation.evaluate import bound_batch
 from veil.evaluation.scoring import Scored, failed_share, per_component, score
 from veil.evaluation.verdict import width_limit
-from veil.scenarios import nominal, play
+from veil.rollout import play
 from veil.stats import stratified_mean
 from veil.step import Record
 from veil.systems import finite_prior
+from veil.systems.scenarios import nominal
 
 EPISODES, STEPS, PARTICLES = 384, 10, 128
 PLAY, OWN = jr.key(11), jr.key(12)

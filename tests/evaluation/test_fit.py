@@ -8,8 +8,8 @@ import pytest
 from veil.evaluation.episodes import play_batch
 from veil.evaluation.fit_test import LEVEL, examine_transcripts
 from veil.policies import GaussianNoise, Truth
-from veil.scenarios import nominal
 from veil.systems import ColouredPlatoon, Gain, Platoon, WithNoise
+from veil.systems.scenarios import nominal
 
 
 def public(plant, policy, episodes=64, steps=30):

@@ -11,8 +11,8 @@ from veil.beliefs.particles import ParticleSpec
 from veil.evaluation.episodes import play_batch, replay_batch
 from veil.evaluation.transcript_file import TranscriptError, load, save
 from veil.policies import GaussianNoise, Transport
-from veil.scenarios import nominal
 from veil.systems import Gain
+from veil.systems.scenarios import nominal
 
 STEPS = 6
 

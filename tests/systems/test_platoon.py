@@ -5,7 +5,15 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from veil.systems import AcceleratingLeader, ColouredPlatoon, Controller, Platoon, fuel_rate, optimal_velocity
+from veil.systems import (
+    AcceleratingLeader,
+    ColouredPlatoon,
+    Controller,
+    IdmPlatoon,
+    Platoon,
+    fuel_rate,
+    optimal_velocity,
+)
 
 REST = jnp.array([15.0, 15.0, 20.0])
 SECRET = jnp.array([0.7, 0.8])
@@ -181,6 +189,18 @@ def test_the_coloured_error_is_part_of_the_acceleration_and_is_not_shared():
     assert bool(jnp.all(jnp.diagonal(law.scale) > 0))
     np.testing.assert_array_equal(system.output(state), state[:2])
     assert len(system.state_fields) == 3
+
+
+def test_the_quantities_of_an_episode_by_hand():
+    """Speeds 10, 11, 10.6 at dt 0.2: accelerations 5 and −2; it closes in by 1 m/s at a gap of 8 m."""
+    states = jnp.array([[10.0, 9.0], [11.0, 8.0], [10.6, 8.5]])
+    external = jnp.array([[0.0, 12.0, 0.0], [0.0, 10.0, 0.0]])
+    for system in (Platoon(), ColouredPlatoon(), IdmPlatoon()):
+        found = system.quantities(states, external, states[:-1])
+        np.testing.assert_allclose(found, [14.5, 49.0, 8.0, 8.0], rtol=1e-5)
+        assert len(system.quantity_fields) == 4
+    calm = Platoon().quantities(states, external + 5.0, states[:-1])
+    assert calm[3] == 100.0  # nobody closes in
 
 
 def test_a_wrong_name_is_refused_with_the_right_ones():

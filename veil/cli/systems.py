@@ -59,8 +59,7 @@ def build(name: str) -> "System":
     if own_system.is_own(name):
         return own_system.load(name)
     from veil.systems.gain import Gain
-    from veil.systems.idm_platoon import IdmPlatoon
-    from veil.systems.platoon import ColouredPlatoon, Platoon
+    from veil.systems.platoon import ColouredPlatoon, IdmPlatoon, Platoon
 
     platoons = {"platoon": Platoon, "coloured_platoon": ColouredPlatoon, "idm_platoon": IdmPlatoon}
     return {**platoons, "gain": Gain}[name]()

@@ -24,8 +24,6 @@ from veil.results.audit import AttackResult
 from veil.stats import stratified_mean, stratified_rate
 from veil.step import Record
 from veil.systems.base import System
-from veil.systems.idm_platoon import IdmPlatoon
-from veil.systems.platoon import ColouredPlatoon, Platoon
 from veil.systems.variants import KnownStart, WithInitial, WithNoise
 from veil.types import Key
 
@@ -96,10 +94,7 @@ def _mismatched(system: System, policy: Policy) -> list[Attacker]:
         bank("thinks noise is double", WithNoise(system, 2.0)),
         bank("thinks start is wider", WithInitial(system, spread=2.0)),
     ]
-    if isinstance(system, Platoon) and len(system.prior.secrets) == 4:
-        found.append(bank("thinks noise is coloured", ColouredPlatoon(system)))
-        found.append(bank("thinks drivers are IDM", IdmPlatoon(system)))
-    return found
+    return found + [bank(f"thinks {name}", model) for name, model in system.misspecified_models().items()]
 
 
 @eqx.filter_jit

@@ -46,11 +46,11 @@ from veil.policies.base import Policy
 from veil.policies.plain import Truth
 from veil.releases import exact_release, sees_state
 from veil.results.audit import AttackResult, Audit, Quantity, ScenarioResult, Verdict
-from veil.scenarios import Scenario, nominal, other_scenarios
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
 from veil.step import Record, Transcript
-from veil.systems.base import System
+from veil.systems.base import Scenario, System
+from veil.systems.scenarios import nominal, other_scenarios
 from veil.types import as_float64
 
 SCENARIO_EPISODES = 1024  # test episodes per scenario

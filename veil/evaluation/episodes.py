@@ -13,10 +13,10 @@ from jaxtyping import Array, Bool, Int
 
 from veil.evaluation.attackers import episode_numbers
 from veil.policies.base import Policy
-from veil.rollout import replay
-from veil.scenarios import Scenario, nominal, play
+from veil.rollout import play, replay
 from veil.step import Record, Transcript, first_features
-from veil.systems.base import System
+from veil.systems.base import Scenario, System
+from veil.systems.scenarios import nominal
 from veil.types import Key, as_float64
 
 Tree = TypeVar("Tree")
@@ -85,7 +85,7 @@ def has_features(policy: Policy) -> bool:
 
 
 def private_key(key: Key, number: Int[Array, ""]) -> Key:
-    """The private randomness of an episode, as `veil.scenarios.play` gives it to the rollout."""
+    """The private randomness of an episode, as `veil.rollout.play` gives it to the rollout."""
     return jr.split(jr.fold_in(key, number))[1]
 
 

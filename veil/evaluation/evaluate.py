@@ -26,10 +26,10 @@ from veil.io import Store
 from veil.policies.base import Policy
 from veil.releases import release_kind
 from veil.results.audit import AtStep, AttackResult, Curves, Verdict
-from veil.scenarios import Scenario, nominal
 from veil.settings import AuditSettings
 from veil.step import Record
-from veil.systems.base import System
+from veil.systems.base import Scenario, System
+from veil.systems.scenarios import nominal
 from veil.types import Key
 
 TOGETHER = 4  # episodes that a particle filter takes on at once: what fits a processor's cache

@@ -10,8 +10,6 @@ from veil.results.audit import Quantity
 from veil.stats import Mean, stratified_mean
 from veil.step import Record
 from veil.systems.base import System
-from veil.systems.platoon import Platoon
-from veil.types import Scalar
 
 
 class Use(eqx.Module):
@@ -22,12 +20,7 @@ class Use(eqx.Module):
     error: Float[Array, "*E Y"]  # mean square of y − output(x) per axis
     roughness: Float[Array, "*E N"]  # mean square of the second difference of each coordinate
     outside: Float[Array, "*E"]  # share of releases out of the range of their fields
-    traffic: Float[Array, "*E I"]
-
-
-TRAFFIC = (("E[a²]", "m²/s⁴"), ("E[(Δa)²]", "m²/s⁴"), ("smallest gap", "m"), ("time to collision", "s"))
-
-NEVER = 100.0  # time to collision where nobody closes in, s
+    quantities: Float[Array, "*E Q"]  # the system's own, see `System.quantities`
 
 
 def use(system: System, record: Record) -> Use:
@@ -45,35 +38,8 @@ def use(system: System, record: Record) -> Use:
         jnp.mean((shared - jax.vmap(system.output)(before)) ** 2, axis=0),
         jnp.sum(second**2, axis=0) / max(second.shape[0], 1),
         jnp.mean(wrong.astype(shared.dtype)),
-        jnp.stack(_traffic(system, record)) if platoon_of(system) is not None else jnp.zeros(0, shared.dtype),
+        system.quantities(states, record.public.external, shared),
     )
-
-
-def platoon_of(system: System) -> Platoon | None:
-    """The platoon inside a system of vehicles, or None."""
-    inner = system
-    while not isinstance(inner, Platoon):
-        inner = getattr(inner, "inner", None)
-        if not isinstance(inner, System):
-            return None
-    return inner
-
-
-def _traffic(system: System, record: Record) -> list[Scalar]:
-    """Mean squared acceleration and its change, smallest gap, shortest time to collision."""
-    platoon = platoon_of(system)
-    assert platoon is not None
-    speed, gap = record.states[:, 0], record.states[:, 1]
-    acceleration = (speed[1:] - speed[:-1]) / platoon.dt
-    change = acceleration[1:] - acceleration[:-1]
-    closing = speed[:-1] - record.public.external[:, 1]
-    time = jnp.where(closing > 0, gap[:-1] / jnp.where(closing > 0, closing, 1.0), NEVER)
-    return [
-        jnp.mean(acceleration**2),
-        jnp.sum(change**2) / max(change.shape[0], 1),
-        jnp.min(gap),
-        jnp.minimum(jnp.min(time), NEVER),
-    ]
 
 
 def table(
@@ -122,9 +88,8 @@ def table(
             rows.append(root(f"tracking error, {axis.name}", axis.unit, mean(tracking[:, j])))
     for j, axis in enumerate(system.state_fields):
         rows.append(paired(f"roughness, {axis.name}", f"{axis.unit}² per step²", "roughness", j))
-    if found["traffic"].shape[1]:
-        for j, (name, unit) in enumerate(TRAFFIC):
-            rows.append(paired(name, unit, "traffic", j))
+    for j, own in enumerate(system.quantity_fields):
+        rows.append(paired(own.name, own.unit, "quantities", j))
     rows.append(Quantity("releases out of range", "share", mean(found["outside"])))
     return tuple(rows)
 

@@ -10,9 +10,8 @@ from veil.beliefs.kalman import KalmanSpec
 from veil.leakage.per_step import Measure
 from veil.policies.base import LearnedPolicy
 from veil.problem import Objective, Problem
-from veil.scenarios import Scenario, coloured_noise, idm_drivers, more_noise, nominal
-from veil.systems.base import System
-from veil.systems.platoon import Platoon
+from veil.systems.base import Scenario, System
+from veil.systems.scenarios import nominal, other_plants
 from veil.types import Key, Scalar
 
 Metrics = dict[str, Scalar]
@@ -90,11 +89,8 @@ def mistaken_secret(system: System, error: float = MISTAKEN) -> Scenario:
 
 
 def plants(system: System) -> tuple[Scenario, ...]:
-    """As modelled, mistaken secrets, and for a platoon IDM drivers and coloured noise, else more noise."""
-    own = (nominal(system), mistaken_secret(system))
-    if isinstance(system, Platoon):
-        return (*own, idm_drivers(system), coloured_noise(system))
-    return (*own, more_noise(system))
+    """As modelled, mistaken secrets, and plants that move by another law."""
+    return (nominal(system), mistaken_secret(system), *other_plants(system))
 
 
 def robust(

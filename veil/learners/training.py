@@ -22,9 +22,9 @@ from veil.learners.pathwise import Pathwise
 from veil.learners.selection import SelectionScore, evaluate_family
 from veil.policies.base import LearnedPolicy
 from veil.problem import Objective, Problem
-from veil.scenarios import nominal
 from veil.settings import PolicyDesign, TrainSettings
 from veil.systems.base import System
+from veil.systems.scenarios import nominal
 from veil.types import Key, as_float32
 
 

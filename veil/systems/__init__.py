@@ -1,20 +1,19 @@
 """Systems with a secret parameter: the contract, and the systems that come with Veil."""
 
-from veil.systems.base import Field, Prior, System, finite_prior, quasi_random_prior
+from veil.systems.base import Field, Nouns, Prior, Scenario, System, finite_prior, quasi_random_prior
 from veil.systems.gain import Gain
-from veil.systems.idm_platoon import IdmPlatoon
-from veil.systems.platoon import (
+from veil.systems.platoon import ColouredPlatoon, IdmPlatoon, Platoon
+from veil.systems.scenarios import nominal, other_scenarios
+from veil.systems.variants import KnownStart, WithInitial, WithNoise, WithPrior
+from veil.systems.vehicles import (
     AcceleratingLeader,
-    ColouredPlatoon,
     Controller,
     IndependentLeader,
     Leader,
-    Platoon,
     WanderingLeader,
     fuel_rate,
     optimal_velocity,
 )
-from veil.systems.variants import KnownStart, WithInitial, WithNoise, WithPrior
 
 __all__ = [
     "AcceleratingLeader",
@@ -26,8 +25,10 @@ __all__ = [
     "IndependentLeader",
     "KnownStart",
     "Leader",
+    "Nouns",
     "Platoon",
     "Prior",
+    "Scenario",
     "System",
     "WanderingLeader",
     "WithInitial",
@@ -35,6 +36,8 @@ __all__ = [
     "WithPrior",
     "finite_prior",
     "fuel_rate",
+    "nominal",
     "optimal_velocity",
+    "other_scenarios",
     "quasi_random_prior",
 ]

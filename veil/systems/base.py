@@ -2,17 +2,18 @@
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from veil.laws import Gaussian
-from veil.types import External, Noise, Scalar, Secret, Shared, State
+from veil.types import External, Key, Noise, Scalar, Secret, Shared, State, as_number
 
 Numbers = Sequence | np.ndarray | Array
 
@@ -109,6 +110,21 @@ class Field:
     high: float = math.inf
 
 
+@dataclass(frozen=True)
+class Nouns:
+    """What the sentences of a report call a system and its secret.
+
+    Attributes:
+        owner: whose secret it is.
+        secret: what must not become known.
+        candidate: one value that the secret may have, without an article; an "s" makes it plural.
+    """
+
+    owner: str = "the system"
+    secret: str = "the parameters"
+    candidate: str = "secret"
+
+
 class System(eqx.Module):
     """A dynamical system whose transition depends on a secret θ, in a loop with an environment.
 
@@ -116,6 +132,16 @@ class System(eqx.Module):
     w_{t+1} ~ p(· | w_t, y_t) is public. Every method describes one system, one state and one step; Veil
     batches them with `jax.vmap`. Randomness enters as standard normal noise, so that the same noise can drive
     every secret. `veil.check_system` examines an instance.
+
+    Attributes:
+        prior: the possible secrets and their masses.
+        secret_fields: name, unit and range of each number of the secret.
+        state_fields: the same of the state x.
+        external_fields: the same of the public input w.
+        shared_fields: the same of a release y.
+        reaction_noise_size: how many standard normal numbers `react` is given.
+        quantity_fields: name and unit of each number of `quantities`.
+        nouns: what reports call the system and its secret.
     """
 
     prior: eqx.AbstractVar[Prior]
@@ -124,6 +150,8 @@ class System(eqx.Module):
     external_fields: Described[tuple[Field, ...]]
     shared_fields: Described[tuple[Field, ...]]
     reaction_noise_size: Described[int]
+    quantity_fields: ClassVar[tuple[Field, ...]] = ()
+    nouns: ClassVar[Nouns] = Nouns()
 
     @abc.abstractmethod
     def initial(self, secret: Secret) -> Gaussian:
@@ -171,3 +199,61 @@ class System(eqx.Module):
     @abc.abstractmethod
     def output(self, state: State) -> Shared:
         """The value that is shared without protection."""
+
+    def quantities(
+        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
+    ) -> Float[Array, " Q"]:
+        """Numbers of one episode that an audit reports beside its cost; by default none.
+
+        Args:
+            states: x_1 to x_{T+1}.
+            external: w_1 to w_T.
+            shared: the releases y_1 to y_T.
+
+        Returns:
+            One number for each of `quantity_fields`.
+        """
+        del external, shared
+        return jnp.zeros(0, states.dtype)
+
+    def scenarios(self) -> "tuple[Scenario, ...]":
+        """Other laws of motion that the plant may follow; by default none.
+
+        An audit plays them beside those that apply to every system (`veil.systems.scenarios`).
+        """
+        return ()
+
+    def misspecified_models(self) -> "Mapping[str, System]":
+        """Models with as many secrets that a reader may take this system for, by what such a reader thinks.
+
+        An audit reports how much a reader with such a model learns; by default there are none.
+        """
+        return {}
+
+
+class Scenario(eqx.Module):
+    """Where a policy is played, and what the owner takes its secret for there.
+
+    Attributes:
+        name: a short name for tables.
+        plant: the true system; its prior lists the true secrets, in the order of the classes.
+        believed: per true secret, what the owner takes it for in the terms of its own model.
+        error: relative sd of the owner's error; each episode and number of a secret has its own.
+    """
+
+    name: str = eqx.field(static=True)
+    plant: System
+    believed: Float[Array, "K P"]
+    error: Scalar = eqx.field(default=0.0, converter=as_number)
+
+    def __check_init__(self):
+        if self.believed.shape[0] != self.plant.prior.secrets.shape[0]:
+            raise ValueError(
+                f"Give one believed secret per secret of the plant: {self.plant.prior.secrets.shape[0]}, "
+                f"not {self.believed.shape[0]}."
+            )
+
+    def taken_for(self, index: Int[Array, ""], *, key: Key) -> Secret:
+        """What the owner of secret `index` takes it for in one episode."""
+        secret = self.believed[index]
+        return secret * (1.0 + self.error * jr.normal(key, secret.shape, secret.dtype))

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from veil.laws import Gaussian, diagonal_gaussian
-from veil.systems.base import Field, Prior, System, finite_prior
+from veil.systems.base import Field, Nouns, Prior, System, finite_prior
 from veil.types import External, Noise, Scalar, Secret, Shared, State
 
 
@@ -25,6 +25,7 @@ class Gain(System):
     external_fields = (Field("push"),)
     shared_fields = (Field("level"),)
     reaction_noise_size = 1
+    nouns = Nouns("the loop", "the gain", "gain")
 
     def initial(self, secret: Secret) -> Gaussian:
         """x_1 around zero, the same for every secret."""

@@ -2,142 +2,34 @@
 
 The driver follows the full velocity difference model with two secret gains and shares its speed and spacing
 with the automated vehicle. The automated vehicle uses them in its controller, so that a release acts back on
-the driver.
+the driver. Two other platoons are plants that the model does not describe: a driver whose errors last for
+seconds, and a driver who follows the Intelligent Driver Model.
 """
 
-import abc
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from veil.laws import Gaussian, diagonal_gaussian
-from veil.systems.base import Field, Prior, System, finite_prior
-from veil.types import External, Noise, Scalar, Secret, Shared, State, as_number
-
-Pair = Float[Array, "2"]
-
-
-def pair(value: ArrayLike | Sequence) -> Pair:
-    """Two tunable numbers; one number stands for both."""
-    return jnp.broadcast_to(jnp.asarray(value, float), (2,))
-
-
-class Leader(eqx.Module):
-    """How the speed of the first vehicle moves."""
-
-    @abc.abstractmethod
-    def __call__(self, speed: Scalar, cruise: Scalar, dt: Scalar, noise: Scalar) -> Scalar:
-        """The next speed, from one standard normal number."""
-
-
-class IndependentLeader(Leader):
-    """Cruise speed plus an error that is drawn afresh at each step."""
-
-    variance: Scalar = eqx.field(default=0.1, converter=as_number)
-
-    def __call__(self, speed: Scalar, cruise: Scalar, dt: Scalar, noise: Scalar) -> Scalar:
-        """v0' = cruise + sqrt(variance)·ε."""
-        del speed, dt
-        return cruise + jnp.sqrt(self.variance) * noise
-
-
-class AcceleratingLeader(Leader):
-    """A noisy acceleration that pulls back to the cruise speed."""
-
-    pull: Scalar = eqx.field(default=0.1, converter=as_number)
-    sd: Scalar = eqx.field(default=1.0, converter=as_number)
-
-    def __call__(self, speed: Scalar, cruise: Scalar, dt: Scalar, noise: Scalar) -> Scalar:
-        """v0' = v0 + dt·(pull·(cruise − v0) + sd·ε), pull in 1/s and sd in m/s²."""
-        return speed + dt * (self.pull * (cruise - speed) + self.sd * noise)
-
-
-class WanderingLeader(Leader):
-    """A random walk: nothing pulls the speed back."""
-
-    sd: Scalar = eqx.field(default=1.0, converter=as_number)
-
-    def __call__(self, speed: Scalar, cruise: Scalar, dt: Scalar, noise: Scalar) -> Scalar:
-        """v0' = v0 + dt·sd·ε, sd in m/s²."""
-        del cruise
-        return speed + dt * self.sd * noise
-
-
-LEADERS: dict[str, type[Leader]] = {
-    "independent": IndependentLeader,
-    "accelerating": AcceleratingLeader,
-    "random_walk": WanderingLeader,
-}
-
-
-def leader_model(choice: str | Leader) -> Leader:
-    """A leader by name, or as given."""
-    if isinstance(choice, Leader):
-        return choice
-    if choice not in LEADERS:
-        raise ValueError(f"leader must be one of {', '.join(LEADERS)} or a Leader; got {choice!r}.")
-    return LEADERS[choice]()
-
-
-class Controller(eqx.Module):
-    """Linear feedback gains on (spacing, speed) errors: the vehicle's own, and its follower's as shared."""
-
-    own: Pair = eqx.field(converter=pair)
-    follower: Pair = eqx.field(converter=pair)
-
-
-# The gains of the paper admit several readings. As printed they are unstable; these four are stable and
-# give its true-data figures.
-CONTROLLERS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
-    "B": ((0.5, -0.5), (0.2, -0.2)),
-    "C": ((0.5, -0.5), (-0.2, 0.2)),
-    "D": ((0.1, -0.5), (-0.2, 0.05)),
-    "F": ((0.1, -0.5), (-0.2, 0.2)),
-}
-
-
-def controller_gains(choice: str | Controller) -> Controller:
-    """A controller by the name of its reading, or as given."""
-    if isinstance(choice, Controller):
-        return choice
-    if choice not in CONTROLLERS:
-        raise ValueError(
-            f"controller must be one of {', '.join(CONTROLLERS)} or a Controller; got {choice!r}."
-        )
-    return Controller(*CONTROLLERS[choice])
-
-
-def optimal_velocity(spacing: Scalar, thresholds: Pair, top_speed: Scalar) -> Scalar:
-    """The speed that a driver wants at this spacing.
-
-    It is 0 below the first threshold and the top speed above the second. Between them it rises as half a
-    cosine wave.
-
-    Args:
-        spacing: to the vehicle ahead, m.
-        thresholds: the two spacings, m.
-        top_speed: m/s.
-    """
-    stop, go = thresholds
-    share = jnp.clip((spacing - stop) / (go - stop), 0.0, 1.0)
-    return 0.5 * top_speed * (1.0 - jnp.cos(jnp.pi * share))
-
-
-IDLE = 0.444  # mL/s
-
-
-def fuel_rate(speed: Scalar, acceleration: Scalar) -> Scalar:
-    """Fuel in mL/s at a speed in m/s under an acceleration in m/s².
-
-    The engine works against R = 0.333 + 0.00108 v² + 1.2 a. It idles where R <= 0; otherwise it takes
-    0.09 R v on top of idling, and 0.054 a² v more while the car accelerates (a > 0).
-    """
-    resistance = 0.333 + 0.00108 * speed**2 + 1.2 * acceleration
-    boost = 0.054 * jnp.maximum(acceleration, 0.0) ** 2 * speed
-    return IDLE + jnp.where(resistance > 0.0, 0.09 * resistance * speed + boost, 0.0)
-
+from veil.systems.base import Field, Nouns, Prior, Scenario, System, finite_prior
+from veil.systems.probes import evaluate
+from veil.systems.scenarios import true_data_path
+from veil.systems.vehicles import (
+    Controller,
+    Leader,
+    Pair,
+    controller_gains,
+    fuel_rate,
+    leader_model,
+    optimal_velocity,
+    pair,
+)
+from veil.types import External, Key, Noise, Scalar, Secret, Shared, State, as_number
 
 DRIVERS = ((0.4, 0.5), (0.7, 0.8), (1.0, 1.1), (1.3, 1.4))
 """The four secrets of the paper: (pull to the wanted speed, pull to the speed ahead), both in 1/s."""
@@ -154,6 +46,21 @@ _EXTERNAL = (
 )
 
 _SHARED = (Field("speed", "m/s", 0.0, 60.0), Field("spacing", "m", 0.0, 500.0))
+
+_QUANTITIES = (
+    Field("mean squared acceleration", "m²/s⁴"),
+    Field("mean squared change of acceleration", "m²/s⁴"),
+    Field("smallest gap", "m"),
+    Field("time to collision", "s"),
+)
+
+_NOUNS = Nouns("the driver", "the driving style", "driver")
+
+NEVER = 100.0  # time to collision where nobody closes in, s
+
+_FREE = 0.9  # accelerations within this fraction of the limits count as free of them
+
+_WHITE = 0.2  # fraction of the acceleration's sd that stays white where the rest is coloured
 
 
 class Platoon(System):
@@ -198,6 +105,8 @@ class Platoon(System):
     external_fields = _EXTERNAL
     shared_fields = _SHARED
     reaction_noise_size = 2
+    quantity_fields = _QUANTITIES
+    nouns = _NOUNS
 
     def initial(self, secret: Secret) -> Gaussian:
         """Around equilibrium, the same for every secret."""
@@ -240,6 +149,35 @@ class Platoon(System):
         """The true speed and spacing."""
         return state
 
+    def quantities(
+        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
+    ) -> Float[Array, " Q"]:
+        """Mean squared acceleration and its change, smallest gap, shortest time to collision."""
+        del shared
+        speed, gap = states[:, 0], states[:, 1]
+        acceleration = (speed[1:] - speed[:-1]) / self.dt
+        change = acceleration[1:] - acceleration[:-1]
+        closing = speed[:-1] - external[:, 1]
+        time = jnp.where(closing > 0, gap[:-1] / jnp.where(closing > 0, closing, 1.0), NEVER)
+        return jnp.stack(
+            [
+                jnp.mean(acceleration**2),
+                jnp.sum(change**2) / max(change.shape[0], 1),
+                jnp.min(gap),
+                jnp.minimum(jnp.min(time), NEVER),
+            ]
+        )
+
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """Drivers of the Intelligent Driver Model, and coloured noise."""
+        return idm_drivers(self), coloured_noise(self)
+
+    def misspecified_models(self) -> Mapping[str, System]:
+        """The two other platoons, if their drivers can stand for these."""
+        if len(self.prior.secrets) != len(IDM_DRIVERS):
+            return {}
+        return {"noise is coloured": ColouredPlatoon(self), "drivers are IDM": IdmPlatoon(self)}
+
 
 class ColouredPlatoon(System):
     """A platoon whose driver makes errors that last for seconds, as residuals of real traffic do.
@@ -263,6 +201,8 @@ class ColouredPlatoon(System):
     external_fields = _EXTERNAL
     shared_fields = _SHARED
     reaction_noise_size = 2
+    quantity_fields = _QUANTITIES
+    nouns = _NOUNS
 
     def __init__(
         self, inner: Platoon | None = None, *, coloured_sd: ArrayLike = 0.1, correlation_time: ArrayLike = 3.0
@@ -310,6 +250,110 @@ class ColouredPlatoon(System):
         """Speed and spacing; the acceleration error stays private."""
         return state[:2]
 
+    def quantities(
+        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
+    ) -> Float[Array, " Q"]:
+        """As in the inner platoon."""
+        return self.inner.quantities(states, external, shared)
+
+
+IDM_DRIVERS = ((0.5, 1.0), (1.0, 1.5), (1.7, 2.0), (2.6, 3.0))
+"""Four drivers from timid to brisk: (maximal acceleration a, comfortable deceleration b), both in m/s²."""
+
+# Below this spacing, in m, the law brakes as if it were this: far beyond the limits already.
+_LEAST_SPACING = 0.1
+
+
+class IdmPlatoon(System):
+    """The platoon with a driver of secret (a, b); all but the driver's acceleration is the inner platoon's.
+
+    The acceleration is a (1 − (v/v0)⁴ − (s*/s)²) at speed v and spacing s, with the wanted spacing
+    s* = s0 + max(0, v T + v (v − speed ahead) / (2 sqrt(a b))) and the inner platoon's top speed as v0. The
+    time gap T is such that the inner platoon's equilibrium is one for every driver.
+
+    Attributes:
+        inner: the platoon; its prior speaks of another law and is not used.
+        prior: secrets (a, b) in m/s², by default four, equally likely.
+        standing_spacing: s0, the spacing wanted at rest, m.
+    """
+
+    inner: Platoon
+    prior: Prior
+    standing_spacing: Scalar
+
+    secret_fields = (Field("acceleration", "m/s^2", 0.0), Field("deceleration", "m/s^2", 0.0))
+    state_fields = Platoon.state_fields
+    external_fields = Platoon.external_fields
+    shared_fields = Platoon.shared_fields
+    reaction_noise_size = Platoon.reaction_noise_size
+    quantity_fields = _QUANTITIES
+    nouns = _NOUNS
+
+    def __init__(
+        self, inner: Platoon | None = None, *, prior: Prior | None = None, standing_spacing: ArrayLike = 2.0
+    ):
+        self.inner = Platoon() if inner is None else inner
+        self.prior = finite_prior(IDM_DRIVERS) if prior is None else prior
+        self.standing_spacing = as_number(standing_spacing)
+
+    @property
+    def time_gap(self) -> Scalar:
+        """T in s: (s sqrt(1 − (v/v0)⁴) − s0) / v at equilibrium (v, s), where nobody accelerates."""
+        speed, spacing = self.inner.equilibrium
+        free = 1.0 - (speed / self.inner.top_speed) ** 4
+        return (spacing * jnp.sqrt(free) - self.standing_spacing) / speed
+
+    def push(self, secret: Secret, state: State, ahead: Scalar) -> Scalar:
+        """The acceleration that the driver wants, before noise and limits.
+
+        Args:
+            secret: maximal acceleration a and comfortable deceleration b, m/s².
+            state: speed in m/s and spacing in m.
+            ahead: speed of the vehicle ahead, m/s.
+        """
+        highest, comfortable = secret
+        speed, spacing = state[0], jnp.maximum(state[1], _LEAST_SPACING)
+        closing = speed * (speed - ahead) / (2.0 * jnp.sqrt(highest * comfortable))
+        wanted = self.standing_spacing + jnp.maximum(0.0, speed * self.time_gap + closing)
+        return highest * (1.0 - (speed / self.inner.top_speed) ** 4 - (wanted / spacing) ** 2)
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """The inner platoon's, the same for every secret."""
+        return self.inner.initial(secret)
+
+    def initial_external(self) -> External:
+        """As in the inner platoon."""
+        return self.inner.initial_external()
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """One step of the driver, with the inner platoon's limits and noise."""
+        inner, (speed, spacing), ahead = self.inner, state, external[1]
+        faster = accelerate(inner, speed, self.push(secret, state, ahead))
+        mean = jnp.stack([faster, spacing + inner.dt * (ahead - speed)])
+        return diagonal_gaussian(mean, jnp.stack([inner.dt * inner.acceleration_sd, inner.spacing_sd]))
+
+    def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
+        """As in the inner platoon."""
+        return self.inner.react(external, shared, noise)
+
+    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
+        """As in the inner platoon: fuel in mL/s."""
+        return self.inner.cost(secret, state, after, shared)
+
+    def distortion(self, state: State, shared: Shared) -> Scalar:
+        """As in the inner platoon."""
+        return self.inner.distortion(state, shared)
+
+    def output(self, state: State) -> Shared:
+        """The true speed and spacing."""
+        return self.inner.output(state)
+
+    def quantities(
+        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
+    ) -> Float[Array, " Q"]:
+        """As in the inner platoon."""
+        return self.inner.quantities(states, external, shared)
+
 
 def accelerate(platoon: Platoon, speed: Scalar, push: Scalar) -> Scalar:
     """Speed after one step under an acceleration, both within the platoon's limits."""
@@ -327,3 +371,73 @@ def follow(platoon: Platoon, secret: Secret, state: State, external: External, e
     wanted = optimal_velocity(spacing, platoon.thresholds, platoon.top_speed)
     push = secret[0] * (wanted - speed) + secret[1] * (ahead - speed) + error
     return jnp.stack([accelerate(platoon, speed, push), spacing + platoon.dt * (ahead - speed)])
+
+
+def coloured_noise(platoon: Platoon) -> Scenario:
+    """The driver errs for seconds: the same sd of the acceleration, nearly all of it coloured."""
+    sd = platoon.acceleration_sd
+    inner = eqx.tree_at(lambda it: it.acceleration_sd, platoon, _WHITE * sd)
+    plant = ColouredPlatoon(inner, coloured_sd=(1.0 - _WHITE**2) ** 0.5 * sd)
+    return Scenario("coloured noise", plant, platoon.prior.secrets)
+
+
+def idm_drivers(platoon: Platoon) -> Scenario:
+    """Drivers of the Intelligent Driver Model whom the owner takes for the platoon's, by its best fit."""
+    plant = IdmPlatoon(platoon)
+    gains = fit_gains(platoon, plant, key=jr.key(0)).gains
+    return Scenario("idm drivers", plant, jnp.asarray(gains, platoon.prior.secrets.dtype))
+
+
+class GainFit(eqx.Module):
+    """Least squares of the platoon's law per true secret: gains in 1/s, their standard errors, residual.
+
+    The residual sd is in m/s² and holds the noise of the driver as well. The standard errors hold for white
+    residuals, hence for a plant that follows the law.
+    """
+
+    gains: Float[np.ndarray, "K 2"]
+    standard_errors: Float[np.ndarray, "K 2"]
+    residual_sd: Float[np.ndarray, " K"]
+
+
+def fit_gains(platoon: Platoon, plant: System, *, episodes: int = 64, steps: int = 50, key: Key) -> GainFit:
+    """What an owner would take the drivers of a plant for, from its own true data.
+
+    Least squares of the realised accelerations on θ1 (V(spacing) − speed) + θ2 (speed ahead − speed). Steps
+    near the acceleration limits are left out: there the law does not speak.
+
+    Args:
+        platoon: whose law is fitted.
+        plant: the true system, with (speed, spacing) as leading coordinates of its state.
+        episodes: per secret.
+        steps: of each episode.
+        key: randomness of the episodes.
+    """
+    count = plant.prior.secrets.shape[0]
+
+    def episode(number: Int[Array, ""]) -> tuple[Array, Array]:
+        states, external = true_data_path(plant, steps, number=number, key=key)
+        return jax.vmap(_regression, (None, 0, 0, 0))(platoon, states[:-1], states[1:], external)
+
+    numbers = np.arange(episodes * count, dtype=np.int32)
+    terms, accelerations = evaluate(jax.vmap(episode), numbers)
+    low, high = _FREE * np.asarray(platoon.acceleration_limits)
+    free = (low < accelerations) & (accelerations < high)
+    own = [free & (numbers % count == i)[:, None] for i in range(count)]
+    fits = [_least_squares(terms[kept], accelerations[kept]) for kept in own]
+    return GainFit(*(np.stack(column) for column in zip(*fits, strict=True)))
+
+
+def _regression(platoon: Platoon, state: State, after: State, external: External) -> tuple[Array, Scalar]:
+    """What the two gains multiply in one step, and the acceleration that came out."""
+    wanted = optimal_velocity(state[1], platoon.thresholds, platoon.top_speed)
+    terms = jnp.stack([wanted - state[0], external[1] - state[0]])
+    return terms, (after[0] - state[0]) / platoon.dt
+
+
+def _least_squares(terms: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Coefficients, their standard errors and the residual sd, in double precision."""
+    terms, targets = terms.astype(float), targets.astype(float)
+    gains = np.linalg.lstsq(terms, targets)[0]
+    residual_sd = np.asarray(np.sqrt(np.sum((targets - terms @ gains) ** 2) / (targets.size - gains.size)))
+    return gains, residual_sd * np.sqrt(np.diagonal(np.linalg.inv(terms.T @ terms))), residual_sd

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from veil.laws import Gaussian
-from veil.systems.base import Field, Prior, System
+from veil.systems.base import Field, Nouns, Prior, System
 from veil.types import External, Noise, Scalar, Secret, Shared, State
 
 # pyright: reportIncompatibleVariableOverride=false
@@ -44,6 +44,16 @@ class Variant(System):
         """As in the inner system."""
         return self.inner.reaction_noise_size
 
+    @property
+    def quantity_fields(self) -> tuple[Field, ...]:
+        """As in the inner system."""
+        return self.inner.quantity_fields
+
+    @property
+    def nouns(self) -> Nouns:
+        """As in the inner system."""
+        return self.inner.nouns
+
     def initial_external(self) -> External:
         """As in the inner system."""
         return self.inner.initial_external()
@@ -63,6 +73,12 @@ class Variant(System):
     def output(self, state: State) -> Shared:
         """As in the inner system."""
         return self.inner.output(state)
+
+    def quantities(
+        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
+    ) -> Float[Array, " Q"]:
+        """As in the inner system."""
+        return self.inner.quantities(states, external, shared)
 
 
 class WithPrior(Variant):

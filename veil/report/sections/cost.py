@@ -13,13 +13,6 @@ CAPTION = (
     "standard error of the change). A change within two or three standard errors of zero is none."
 )
 
-LABELS = {
-    "E[a²]": "mean squared acceleration",
-    "E[(Δa)²]": "mean squared change of acceleration",
-    "smallest gap": "smallest gap to the vehicle ahead",
-    "time to collision": "shortest time to collision",
-}
-
 UNPAIRED = "No audit here could be compared with sharing true data."
 
 
@@ -37,6 +30,5 @@ def _rows(rows: tuple[Quantity, ...]) -> Cells:
     picked = {}
     for row in rows:
         if row.true_data is not None and row.change is not None:
-            label = LABELS.get(row.name, row.name)
-            picked[label] = (row.unit, f"{words.amount(row.value.value)} ({words.change(row)})")
+            picked[row.name] = (row.unit, f"{words.amount(row.value.value)} ({words.change(row)})")
     return picked

@@ -8,23 +8,39 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from veil.evaluation.attackers import attackers
+from veil.evaluation.utility import table, use
 from veil.laws import Kernel, Point
-from veil.policies import PlainPolicy, Truth
-from veil.rollout import rollout
-from veil.scenarios import (
-    Scenario,
-    coloured_noise,
-    fit_gains,
+from veil.learners.base import plants
+from veil.policies import GaussianNoise, PlainPolicy, Truth
+from veil.releases import release_kind
+from veil.rollout import play, rollout
+from veil.stats import Mean
+from veil.systems import (
+    ColouredPlatoon,
+    Field,
+    Gain,
+    IdmPlatoon,
+    KnownStart,
+    Nouns,
+    Platoon,
+    System,
+    WithInitial,
+    WithNoise,
+    finite_prior,
+)
+from veil.systems.base import Scenario
+from veil.systems.platoon import coloured_noise, fit_gains
+from veil.systems.scenarios import (
     misjudged_secret,
     more_noise,
     nominal,
     other_scenarios,
-    play,
     secrets_between,
     secrets_outside,
     telling_start,
+    true_data_path,
 )
-from veil.systems import ColouredPlatoon, Gain, IdmPlatoon, Platoon, System, finite_prior
 
 GAIN = Gain(finite_prior([0.3, 0.6, 0.9]))
 
@@ -141,6 +157,24 @@ def test_the_fit_recovers_the_gains_of_a_driver_who_follows_the_law():
     assert np.all(fit.standard_errors < 0.01)
 
 
+@pytest.mark.parametrize("plant", [IdmPlatoon(), ColouredPlatoon(), GAIN], ids=lambda it: type(it).__name__)
+def test_a_path_of_true_data_is_the_one_that_playing_the_truth_gives(plant):
+    numbers = jnp.arange(6, dtype=jnp.int32)
+    played = plays(nominal(plant), Truth(plant), numbers, jr.key(3), steps=20)
+    path = jax.jit(jax.vmap(lambda number: true_data_path(plant, 20, number=number, key=jr.key(3))))
+    states, external = path(numbers)
+    np.testing.assert_allclose(states, played.states, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(external, played.public.external, rtol=1e-5, atol=1e-6)
+
+
+def test_the_gains_of_idm_drivers_keep_their_digits():
+    """Figures of an audit in the scenario of IDM drivers depend on them."""
+    expected = [[0.0312477, 0.537641], [0.0563831, 0.629568], [0.0984592, 0.717143], [0.151555, 0.754825]]
+    fit = fit_gains(Platoon(), IdmPlatoon(), key=jr.key(0))
+    np.testing.assert_allclose(fit.gains, expected, rtol=2e-5)
+    np.testing.assert_allclose(fit.residual_sd, [0.102362, 0.100598, 0.102872, 0.106262], rtol=2e-5)
+
+
 def test_idm_drivers_are_taken_for_distinct_drivers_who_do_not_quite_fit(platoon_scenarios):
     scenario, fit = platoon_scenarios["idm drivers"], fit_gains(Platoon(), IdmPlatoon(), key=jr.key(0))
     assert isinstance(scenario.plant, IdmPlatoon)
@@ -221,3 +255,50 @@ def test_any_system_has_other_scenarios():
 def test_a_belief_per_secret_is_asked_for():
     with pytest.raises(ValueError, match="one believed secret per secret"):
         Scenario("wrong", GAIN, jnp.ones((2, 1)))
+
+
+class Offering(Gain):
+    """A gain loop that offers scenarios, wrong models, quantities and nouns of its own."""
+
+    quantity_fields = (Field("largest level", "m"), Field("mean push", "N"))
+    nouns = Nouns("the tank", "the leak rate", "leak")
+
+    def quantities(self, states, external, shared):
+        return jnp.stack([jnp.max(states[:, 0]), jnp.mean(external[:, 0])])
+
+    def scenarios(self):
+        return (Scenario("quiet", WithNoise(self, 0.5), self.prior.secrets),)
+
+    def misspecified_models(self):
+        return {"noise is tripled": WithNoise(self, 3.0)}
+
+
+def test_a_system_may_offer_its_own_scenarios():
+    names = ["quiet", "misjudged secret", "secrets between", "secrets outside", "telling start"]
+    assert [scenario.name for scenario in other_scenarios(Offering())] == names
+    assert [scenario.name for scenario in plants(Offering())][2:] == ["quiet"]
+
+
+def test_a_system_may_offer_wrong_models_to_readers():
+    system = Offering()
+    kind, _ = release_kind(system, policy := GaussianNoise(system, (0.25,)))
+    names = [attacker.name for attacker in attackers(system, policy, kind, assisted=False)]
+    assert "thinks noise is tripled" in names and "thinks noise is double" in names
+
+
+def test_the_quantities_of_a_system_come_with_their_units_and_survive_a_variant():
+    system = WithInitial(Offering(), shift=1.0)
+    records = plays(nominal(system), Truth(system), jnp.arange(6), jr.key(0), steps=5)
+    used = jax.tree.map(np.asarray, vars(jax.vmap(lambda record: use(system, record))(records)))
+    rows = {row.name: row for row in table(system, used, used, None, np.asarray(records.index))}
+    assert rows["largest level"].unit == "m" and rows["mean push"].unit == "N"
+    assert rows["largest level"].value.value == pytest.approx(np.max(records.states, axis=(1, 2)).mean())
+    assert rows["mean push"].value.value == pytest.approx(np.mean(records.public.external), abs=1e-6)
+    assert rows["mean push"].change == Mean(0.0, 0.0)  # against itself
+    assert system.nouns == Nouns("the tank", "the leak rate", "leak")
+
+
+def test_a_system_that_offers_nothing_has_general_words():
+    assert KnownStart(Gain(), [0.0]).nouns.candidate == "gain" and System.nouns.owner == "the system"
+    assert Platoon().nouns.candidate == IdmPlatoon().nouns.candidate == "driver"
+    assert System.quantity_fields == Gain().quantity_fields == () and Gain().scenarios() == ()
