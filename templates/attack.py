@@ -1,4 +1,4 @@
-"""Template of an attack: copy, rename, replace the evidence. `python attack.py` examines it."""
+"""Template of an attack: copy, rename, replace the evidence. `python attack.py` checks it."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Template of a learner: copy, rename, replace the update. `python learner.py` examines it."""
+"""Template of a learner: copy, rename, replace the update. `python learner.py` checks it."""
 
 import equinox as eqx
 import jax

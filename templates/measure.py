@@ -1,4 +1,4 @@
-"""Template of a leakage method: copy, rename, replace the formula. `python measure.py` examines it."""
+"""Template of a leakage method: copy, rename, replace the formula. `python measure.py` checks it."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Template of a policy: copy, rename, replace the kernel. `python policy.py` examines it."""
+"""Template of a policy: copy, rename, replace the kernel. `python policy.py` checks it."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,24 +12,24 @@ from veil.systems import Gain, System
 
 
 class Shrunk(Policy):
-    """Share a part of the surprise: y = m + share (x - m) + noise, with m what the public expects of x."""
+    """y = m + fraction (x - m) + noise, where m is the mean of x given everything public."""
 
     system: System
     sd: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
-    share: Float[Array, ""] = eqx.field(default=0.5, converter=jnp.asarray)
+    fraction: Float[Array, ""] = eqx.field(default=0.5, converter=jnp.asarray)
     tracker: KalmanSpec = KalmanSpec()
 
     def start(self, *, key) -> Belief:
-        """The belief that the policy looks at; anybody can compute it from what is public."""
+        """The belief at t = 1. Everybody can compute it, because it depends on public data only."""
         return self.tracker.start(self.system, key=key)
 
     def features(self, belief, external, time):
-        """All that the kernel may know of the belief, as one row of numbers. They are published."""
+        """What the kernel needs from the belief, as one row of numbers. They are published."""
         return jnp.exp(belief.log_masses) @ belief.moments().mean
 
     def kernel(self, features, external, time) -> Kernel:
-        """The kernel of this step, from what is public alone."""
-        return ShrunkKernel(self.system, features, self.share, self.sd)
+        """The kernel of this step, from public data only."""
+        return ShrunkKernel(self.system, features, self.fraction, self.sd)
 
 
 class ShrunkKernel(Kernel):
@@ -37,13 +37,13 @@ class ShrunkKernel(Kernel):
 
     system: System
     expected: Float[Array, " N"]
-    share: Float[Array, ""]
+    fraction: Float[Array, ""]
     sd: Float[Array, " Y"]
 
     def __call__(self, secret, state) -> Gaussian:
-        """The law of the release."""
+        """The distribution of the release."""
         return diagonal_gaussian(
-            self.system.output(self.expected + self.share * (state - self.expected)), self.sd
+            self.system.output(self.expected + self.fraction * (state - self.expected)), self.sd
         )
 
 

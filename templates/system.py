@@ -1,4 +1,4 @@
-"""Template of a system: copy, rename, replace the physics. `python system.py` examines it."""
+"""Template of a system: copy, rename, replace the physics. `python system.py` checks it."""
 
 import jax.numpy as jnp
 
@@ -10,7 +10,7 @@ from veil.systems import Field, Prior, System, finite_prior
 class Tank(System):
     """A tank with a secret leak. It shares its level with the operator of the pump."""
 
-    prior: Prior  # what the adversary believes beforehand: secrets (K, P) and their masses
+    prior: Prior  # the secrets that the adversary considers possible, (K, P), and their probabilities
 
     secret_fields = (Field("leak", "1/min", 0.0, 1.0),)
     state_fields = (Field("level", "m", 0.0, 5.0),)
@@ -19,7 +19,7 @@ class Tank(System):
     reaction_noise_size = 1  # standard normal numbers that `react` takes
 
     def initial(self, secret) -> Gaussian:
-        """Law of the first state; the same for every secret, or the start tells it."""
+        """Distribution of the first state; it should be the same for every secret."""
         return diagonal_gaussian(jnp.array([2.0]), jnp.array([0.2]))
 
     def initial_external(self):
@@ -27,24 +27,24 @@ class Tank(System):
         return jnp.array([0.4])
 
     def transition(self, secret, state, external) -> Gaussian:
-        """Law of the next state. This is where the secret acts."""
+        """Distribution of the next state. The secret acts here."""
         return diagonal_gaussian(state + external - secret * state, jnp.array([0.05]))
 
     def react(self, external, shared, noise):
-        """What the others answer; `shared` is None where the release was withheld."""
+        """The next public input: how others answer a release. `shared` is None if it was withheld."""
         wish = external if shared is None else 0.4 + 0.2 * (2.0 - shared)
         return wish + 0.02 * noise
 
     def cost(self, secret, state, after, shared):
-        """What a step costs the owner."""
+        """The owner's cost of a step."""
         return (after[0] - 2.0) ** 2
 
     def distortion(self, state, shared):
-        """How far the release is from the truth."""
+        """The distance of the release from the true output."""
         return jnp.abs(state[0] - shared[0])
 
     def output(self, state):
-        """What would be shared without protection."""
+        """The value that is shared without protection."""
         return state
 
 
