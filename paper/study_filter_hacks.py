@@ -21,7 +21,6 @@ from veil.beliefs import ParticleBelief
 from veil.evaluation.audit import audit
 from veil.laws import Gaussian, Kernel, diagonal_gaussian
 from veil.policies import PlainPolicy, Policy
-from veil.results.audit_text import verdict_sentence
 from veil.rollout import follow, rollout
 from veil.settings import AuditSettings
 from veil.systems import Platoon, System
@@ -159,7 +158,7 @@ class Study:
         for name, policy in policies.items():
             found = audit(system, policy, options)
             best = max(found.attacks, key=lambda row: row.lower.value if row.role == "attack" else -1.0)
-            print(f"{name}: {found.verdict.name}; {verdict_sentence(found)}")
+            print(f"{name}: {found.verdict.name}; {found.sentence}")
             print(f"  best attacker {best.name}: {best.lower.value:.3f} ± {best.lower.error:.3f} nats")
             results[name] = {
                 "verdict": found.verdict.name,

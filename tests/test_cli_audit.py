@@ -12,7 +12,7 @@ from veil.cli import audit as command
 from veil.cli import audit_table, main
 from veil.cli.mistakes import Mistake
 from veil.cli.policies import TAKES, Choice
-from veil.results import audit_plots as pictures
+from veil.results import Audit
 from veil.settings import AuditSettings
 from veil.systems import Gain, Platoon
 
@@ -146,7 +146,7 @@ def test_each_name_builds_its_policy():
 )
 def test_the_exit_code_tells_a_verdict_from_a_refusal(kind, code, engine, tmp_path, capsys, monkeypatch):
     drawn = [tmp_path / "posterior.png"]
-    monkeypatch.setattr(pictures, "draw", lambda audit, folder: drawn)
+    monkeypatch.setattr(Audit, "save_pictures", lambda audit, folder: drawn)
     calls = engine(KINDS[kind])
     assert run("--policy", "noise", "--sd", "0.25", "0.43", "--out", tmp_path) == code
     ((system, policy, options, (folder, fingerprint)),) = calls
@@ -184,7 +184,11 @@ def test_tables_hold_the_numbers_and_explain_adds_the_gate(capsys):
     assert "lower best" not in short
     audit_table.show(audit, explain=True)
     full = capsys.readouterr().out
-    assert full.startswith(short[:200]) and "lower best" in full and "(0.4, 0.5)" in full
+    assert (
+        full.startswith(short[:200])
+        and "lower best" in full
+        and "speed gain 0.4 1/s, difference gain 0.5 1/s" in full
+    )
 
 
 def test_on_a_terminal_the_tables_are_ruled_and_bars_move(monkeypatch, capsys):

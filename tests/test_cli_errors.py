@@ -210,7 +210,7 @@ def test_a_training_on_a_disk_that_fills_up_says_so_and_keeps_its_settings(run, 
     monkeypatch.setattr(runs, "fit", fit)
     with full_disk(5000):  # room for the settings, not for the checkpoint
         assert "File too large" in told("train", *TINY, "--out", "new")
-    assert not runs.read(Path("new")).finished and not list(Path("new").glob("*.partial"))
+    assert not runs.Run.load(Path("new")).finished and not list(Path("new").glob("*.partial"))
 
 
 def test_a_command_that_does_not_exist_gets_the_nearest_one():

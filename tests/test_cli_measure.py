@@ -10,6 +10,9 @@ from tests.recordings import simulated as made
 from veil.cli import main
 from veil.cli.measure import Measure, pairs
 from veil.cli.mistakes import Mistake
+from veil.results import Measurement
+from veil.results.measurement import load_measurements
+from veil.results.parts import ResultError
 
 MAPPED = ["--columns", "speed=v_fol", "spacing=gap", "automated_speed=v_lead"]
 
@@ -44,7 +47,11 @@ def run(*arguments):
 def test_a_recording_of_the_model_leaks_and_is_written_down(log, capsys):
     assert run(log, *MAPPED, "--where", "pair=1") == 0
     out = capsys.readouterr().out
-    assert "Verdict: leak." in out and "taken as recorded" in out and "(1, 1.1)" in out
+    assert (
+        "Verdict: leak." in out
+        and "taken as recorded" in out
+        and "speed gain 1 1/s, difference gain 1.1 1/s" in out
+    )
     folder = log.parent / "measure" / "drives"
     (found,) = json.loads((folder / "measure.json").read_text())["recordings"]
     states, ahead = made.drive(made.DRIVERS[2], 80, np.random.default_rng(0))
@@ -54,6 +61,15 @@ def test_a_recording_of_the_model_leaks_and_is_written_down(log, capsys):
         np.log(4) + expected @ np.log(np.maximum(expected, 1e-300)), abs=1e-6
     )
     assert (folder / "measure.png").stat().st_size > 10_000
+    loaded = Measurement.load(folder)
+    np.testing.assert_allclose(loaded.masses, expected, atol=1e-6)
+    assert loaded.sentence == found["sentence"] and loaded.steps == 80
+    loaded.save(folder / "again")
+    assert (folder / "again" / "measure.json").read_text() == (folder / "measure.json").read_text()
+    assert Measurement.load(folder / "again") == loaded
+    lines = str(loaded).splitlines()
+    assert len(lines) <= 25 and "leak" in lines[0] and "likeliest secret" in str(loaded)
+    assert loaded._repr_html_().count("data:image/png;base64,") == 1
 
 
 def test_each_recording_is_judged_by_itself_and_coloured_noise_is_told_from_certainty(log, capsys):
@@ -64,6 +80,12 @@ def test_each_recording_is_judged_by_itself_and_coloured_noise_is_told_from_cert
         rows = list(csv.DictReader(file))
     assert [row["recording"] for row in rows] == ["pair=1", "pair=2"]
     assert float(rows[1]["discounted"]) < float(rows[1]["told"])
+    assert [one.name for one in load_measurements("all")] == ["pair=1", "pair=2"]
+    with pytest.raises(ResultError, match="holds 2 recordings"):
+        Measurement.load("all")
+    (log.parent / "all" / "measure.json").write_text('{"recordings": [{}]}')
+    with pytest.raises(ResultError, match="cut short or was changed"):
+        load_measurements("all")
 
 
 def test_where_nothing_can_be_said_the_exit_code_says_so(log, capsys):

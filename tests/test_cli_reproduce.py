@@ -62,7 +62,7 @@ def untrained(system):
 
 def loaded(folder, system):
     """The policy of the file."""
-    assert runs.read(folder).result is not None
+    assert runs.Run.load(folder).result is not None
     return load_arrays(folder / runs.POLICY, untrained(system))
 
 

@@ -10,7 +10,7 @@ from veil.evaluation import audit as engine
 from veil.evaluation.episodes import SIMULATED, replay_batch
 from veil.evaluation.transcript_file import NAMES
 from veil.learners import run as runs
-from veil.results import audit_plots as pictures
+from veil.results import Audit
 from veil.systems import Gain
 
 EPISODES, STEPS, SD = 30, 12, 0.3
@@ -79,7 +79,7 @@ def test_a_run_of_the_audit_reads_the_same_bits_and_replays_them(files, monkeypa
         return made.every_kind()["certifiable"]
 
     monkeypatch.setattr(engine, "audit", fake)
-    monkeypatch.setattr(pictures, "draw", lambda audit, folder: [])
+    monkeypatch.setattr(Audit, "save_pictures", lambda audit, folder: [])
     code, _, err = veil("audit", place / "run", "--transcripts", place / "run.npz")
     assert code == 0, err
     ((policy, records),), found = seen, arrays(place / "run.npz")
@@ -108,5 +108,5 @@ def test_a_run_folder_without_training_is_the_policy_by_its_name(files):
     assert veil("simulate", "gain", "--policy", "transport", *size, "--out", place / "named.npz")[0] == 0
     named, kept = arrays(place / "named.npz"), arrays(place / "run.npz")
     assert all(np.array_equal(named[name], kept[name]) for name in named)
-    run = runs.read(place / "run")
+    run = runs.Run.load(place / "run")
     assert run.finished and run.result is None and isinstance(run.settings, runs.Ready)

@@ -122,11 +122,11 @@ def test_the_folder_says_how_it_was_trained_and_what_came_out(told):
 
 def test_the_file_of_settings_in_the_folder_makes_the_same_again(told, tmp_path):
     again = main.parse(["train", "--config", str(told[0] / "config.toml"), "--out", str(tmp_path / "other")])
-    assert isinstance(again, train.Train) and again.settings == runs.read(told[0]).settings
+    assert isinstance(again, train.Train) and again.settings == runs.Run.load(told[0]).settings
     folder = tmp_path / "ready"
     assert veil("train", "gain", "--policy", "noise", "--sd", "0.3", "--seed", "4", "--out", folder)[0] == 0
     ready = main.parse(["train", "--config", str(folder / "config.toml")])
-    assert isinstance(ready, train.Train) and ready.settings == runs.read(folder).settings
+    assert isinstance(ready, train.Train) and ready.settings == runs.Run.load(folder).settings
     assert "updates" not in (folder / "config.toml").read_text()  # nothing was trained
 
 
@@ -176,7 +176,7 @@ def test_a_loaded_policy_is_the_trained_one(told):
     assert isinstance(policy, policies.ResidualPolicy) and policy.network.layers[0].weight.dtype == "float64"
     with jax.enable_x64(False):
         score = evaluate_family((Problem(nominal(as_float32(Gain())), 3, Objective()),), policy, 6, 0)
-    result = runs.read(told[0]).result
+    result = runs.Run.load(told[0]).result
     assert result is not None
     assert (score.leakage.upper.value, score.cost.value) == pytest.approx(
         (result.upper, result.cost), abs=1e-12
@@ -252,7 +252,7 @@ def flip(folder):
 def test_damaged_files_are_noticed_by_every_command(damage, hint, run, engine):
     damage(run)
     with pytest.raises(StoreError, match="again"):
-        runs.read(run)
+        runs.Run.load(run)
     for arguments in (["train", *TINY, "--out", run], ["audit", "gain", "--policy", run]):
         code, _, err = veil(*arguments)
         assert code == 2 and hint in err and "veil train --again" in err, err
@@ -268,7 +268,7 @@ def test_a_run_with_other_settings_is_not_overwritten_unless_asked(run, engine):
     assert veil("train", *TINY, "--out", run, "--seed", "7", "--again")[0] == 130
     ((settings, files),) = engine
     assert settings.training.seed == 7 and "policy.safetensors" not in files
-    assert "checkpoint.safetensors" not in files and runs.read(run) == runs.Run(settings)
+    assert "checkpoint.safetensors" not in files and runs.Run.load(run) == runs.Run(settings)
 
 
 def test_stopping_before_the_first_evaluation_says_that_it_begins_again(tmp_path, engine):

@@ -19,7 +19,6 @@ from veil.learners import run as runs
 from veil.learners.run import Ready
 from veil.learners.training import METRICS, Trained
 from veil.policies import Truth
-from veil.results import audit_text as audit_words
 from veil.sharing.account import Receipt, Release, read_account
 from veil.systems import Gain, Platoon
 from veil.types import as_float32
@@ -42,7 +41,7 @@ def fit(settings, system, folder, report, loggers):
 
 def loaded(folder, system):
     """True data as they are; what was trained from its file."""
-    if isinstance(runs.read(folder).settings, Ready):
+    if isinstance(runs.Run.load(folder).settings, Ready):
         return LOADED(folder, system)
     return load_arrays(folder / runs.POLICY, untrained(system))
 
@@ -96,9 +95,9 @@ def test_five_lines_of_result_and_a_path(shown):
     folder, _, (_, out, _) = shown
     lines = [line for line in out.splitlines() if line]
     assert len(lines) == 6 and lines[-1].endswith(str(folder / "report.html"))
-    least = audit_words.interval(leaking())[0]
+    least = leaking().interval[0]
     assert f"learns at least {np.floor(1e3 * least) / 1e3:.3f} of 1.386 nats" in lines[0]
-    low, high = audit_words.interval(certified())
+    low, high = certified().interval
     assert f"learns {np.floor(1e3 * low) / 1e3:.3f} to {np.ceil(1e3 * high) / 1e3:.3f} of 1.386" in lines[1]
     best = max(row.accuracy.value for row in certified().attacks if row.role == "attack")
     assert f"names the driver {100 * best:.0f} % of the time (25 % by chance)" in lines[1]

@@ -12,11 +12,8 @@ from scipy import stats
 from veil.frontier import PointStore, zero_leakage_floor
 from veil.policies import Transport
 from veil.results import frontier as curve
-from veil.results import frontier_file as files
-from veil.results import frontier_plots as chart
-from veil.results import frontier_text as words
-from veil.results.frontier import Frontier, Point
-from veil.results.frontier_file import point_from, row
+from veil.results.frontier import Frontier
+from veil.results.parts import SMALLEST, Point, ResultError
 from veil.settings import FAMILY_WORDS, FrontierGoal, FrontierSettings
 from veil.stats import Leakage, Mean
 from veil.systems import Gain
@@ -66,13 +63,13 @@ def test_beyond_its_points_a_curve_says_nothing_or_stays():
 def test_leakages_that_are_not_positive_count_as_the_smallest_one():
     points = [made("noise", 1, 1.0, 0.1), made("noise", 2, 10.0, -0.004)]
     assert curve.needed(points, 0.01).distortion == pytest.approx(math.sqrt(10.0))
-    assert curve.upper_at(points, 10.0) == pytest.approx(curve.SMALLEST)
+    assert curve.upper_at(points, 10.0) == pytest.approx(SMALLEST)
 
 
 def test_points_that_cannot_be_believed_are_in_no_curve():
     doubtful = made("noise", 5, 2.0, 0.001, verdict="not_enough_particles")
     assert curve.needed([*NOISE, doubtful], 0.05) == curve.needed(NOISE, 0.05)
-    said = words.summary(frontier(*NOISE, doubtful, replace(doubtful, goal=FrontierGoal("quantised", 2.0))))
+    said = frontier(*NOISE, doubtful, replace(doubtful, goal=FrontierGoal("quantised", 2.0))).sentence
     assert "Gaussian noise 16" in said and "quantised not known" in said
     assert "no bound is to be believed: Gaussian noise 5; quantised 2." in said
 
@@ -81,18 +78,18 @@ def test_learned_points_above_displacement_are_found():
     good, bad = made("transport", 80, 0.1, 0.099), made("transport", 5, 0.1, 0.12)
     outside = made("transport", 2, 0.01, 1.2)
     found = frontier(*DISPLACEMENT, good, bad, outside)
-    ((point, other),) = curve.above_displacement(found)
+    ((point, other),) = found.above_displacement()
     assert point.goal.value == 5 and other == pytest.approx(0.1)
-    assert "weight 5 (at least 0.113 nats, displacement 0.100)" in words.displacement(found)
+    assert "weight 5 (at least 0.113 nats, displacement 0.100)" in found.compared_with_displacement()
     near = replace(bad, leakage=Leakage(Mean(0.119, 0.0064), Mean(0.12, 0.0064), ENTROPY))
-    said = words.displacement(frontier(*DISPLACEMENT, near, outside))  # within three standard errors
+    said = frontier(*DISPLACEMENT, near, outside).compared_with_displacement()  # within three standard errors
     assert "none lies above" in said and "1 could not be compared" in said
-    assert "not measured there" in words.displacement(frontier(*DISPLACEMENT, outside))
-    assert words.displacement(frontier(*NOISE)) == ""
+    assert "not measured there" in frontier(*DISPLACEMENT, outside).compared_with_displacement()
+    assert frontier(*NOISE).compared_with_displacement() == ""
 
 
 def test_words_tell_what_each_family_needs():
-    said = words.summary(frontier(*NOISE, *DISPLACEMENT, made("plain", 2, 1.0, 0.3)))
+    said = frontier(*NOISE, *DISPLACEMENT, made("plain", 2, 1.0, 0.3)).sentence
     needed = (1e-4 / 0.05) ** (1 / 3)
     assert "Gaussian noise 16;" in said
     assert f"displacement interpolation {needed:.3g} ({16 / needed:.3g} times less than noise)" in said
@@ -102,11 +99,11 @@ def test_words_tell_what_each_family_needs():
 
 def test_words_say_not_reached_and_compare_with_nothing_then():
     few = [made("noise", 1, 1.0, 0.5)]
-    said = words.needs(frontier(*few, *DISPLACEMENT))
+    said = frontier(*few, *DISPLACEMENT).needs()
     assert "Gaussian noise not reached" in said and "than noise" not in said
-    worse = words.needs(frontier(*NOISE, made("plain", 2, 20.0, 0.06), made("plain", 5, 80.0, 0.015)))
+    worse = frontier(*NOISE, made("plain", 2, 20.0, 0.06), made("plain", 5, 80.0, 0.015)).needs()
     assert "times more than noise" in worse
-    assert "at most 0.05" in words.needs(frontier(made("displacement", 1, 0.05, 0.01)))
+    assert "at most 0.05" in frontier(made("displacement", 1, 0.05, 0.01)).needs()
 
 
 def test_a_point_survives_its_file_and_other_points_are_not_read(tmp_path):
@@ -125,20 +122,20 @@ def test_a_point_survives_its_file_and_other_points_are_not_read(tmp_path):
         assert shelf.point(point.goal, "mark") is None
     shelf.keep_floor(Mean(0.1, 0.01), "mark")
     assert shelf.floor("mark") == Mean(0.1, 0.01) and shelf.floor("other") is None
-    assert point_from(row(point), point.goal) == point
+    assert Point.from_dict(point.to_dict()) == point
 
 
 def test_files_and_picture_hold_every_point(tmp_path):
     doubtful = made("quantised", 1, 0.5, 0.9, verdict="not_enough_particles")
     learned = made("transport", 80, 0.1, -0.001), made("plain", 5, 1, 0.2)
     found = frontier(*NOISE, doubtful, *DISPLACEMENT, *learned)
-    paths = files.write(found, tmp_path)
+    paths = found.save(tmp_path)
     content = json.loads(paths[0].read_text())
     assert content["unit"] == "nats" and content["floor"] == 0.1
     assert len(content["points"]) == len(found.points) == len(paths[1].read_text().splitlines()) - 1
     assert content["needed"]["noise"] == {"nats": 0.05, "distortion": pytest.approx(16.0), "bound": False}
     assert [point["trusted"] for point in content["points"]].count(False) == 1
-    drawn = chart.picture(found)
+    drawn = found.plot()
     left, right = drawn.axes
     assert left.get_xscale() == left.get_yscale() == "log" and "%" in right.get_xlabel()
     (floor,) = [one for one in left.lines if one.get_linestyle() == ":"]
@@ -152,7 +149,25 @@ def test_files_and_picture_hold_every_point(tmp_path):
         "not to be believed",
     }
     (quiet,) = [one for one in left.lines if one.get_marker() == "D"]
-    assert np.all(np.asarray(quiet.get_ydata()) == curve.SMALLEST)
+    assert np.all(np.asarray(quiet.get_ydata()) == SMALLEST)
+
+
+def test_a_frontier_comes_back_as_it_was_and_prints_in_a_few_lines(tmp_path):
+    unknown = replace(made("plain", 5, 1, 0.2), change=Mean(math.nan, math.inf))
+    steered = replace(made("transport", 5, 0.2, 0.01), goal=FrontierGoal("transport", 5.0, (80.0, 20.0)))
+    found = frontier(*NOISE, *DISPLACEMENT, steered, unknown)
+    found.save(tmp_path)
+    assert Frontier.load(tmp_path) == found and Frontier.load(str(tmp_path)).sentence == found.sentence
+    assert found != replace(found, seed=1) and found != replace(found, points=found.points[:-1])
+    lines = str(found).splitlines()
+    assert len(lines) <= 25 and "Gaussian noise" in str(found) and "16" in str(found)
+    page = found._repr_html_()
+    assert page.count("data:image/png;base64,") == 1 and "displacement interpolation" in page
+    (tmp_path / "frontier.json").write_text("{}")
+    with pytest.raises(ResultError, match="cut short or was changed"):
+        Frontier.load(tmp_path)
+    with pytest.raises(ResultError, match="makes it"):
+        Frontier.load(tmp_path / "nowhere")
 
 
 def test_goals_lead_from_neighbour_to_neighbour():

@@ -1,5 +1,6 @@
 """The frontier: policies of several families and strengths, trained where needed, measured as in an audit."""
 
+import json
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,7 @@ from veil.evaluation.evaluate import (
 )
 from veil.evaluation.scoring import refused
 from veil.evaluation.utility import table
-from veil.io import Store, StoreError, about, fingerprint, load_arrays, save_arrays
+from veil.io import Store, StoreError, about, fingerprint, load_arrays, save_arrays, write_json
 from veil.learners.design import initial_policy
 from veil.learners.pathwise import Pathwise
 from veil.learners.training import train_policy
@@ -30,8 +31,8 @@ from veil.policies.plain import GaussianNoise, Quantised, Truth
 from veil.policies.residual import ResidualPolicy
 from veil.policies.transport import Transport, zero_leakage_distortion
 from veil.problem import EpisodeState, Objective, Problem, problem
-from veil.results.frontier import TRUSTED, Frontier, Point
-from veil.results.frontier_file import _mean, _read, _write, point_from, row
+from veil.results.frontier import Frontier
+from veil.results.parts import BELIEVED, Point, mean_from_dict, mean_to_dict
 from veil.settings import (
     LEARNED,
     AuditSettings,
@@ -66,7 +67,7 @@ def measured(goal: FrontierGoal, context: Context, truth: dict[str, np.ndarray])
     by_name = {row.name: row for row in quantities}
     cost = by_name["cost"]
     assert cost.change is not None  # true data were given
-    trusted = verdict.name in TRUSTED
+    trusted = verdict.name in BELIEVED
     return Point(
         goal,
         scored.leakage if trusted else refused(scored.leakage),
@@ -111,7 +112,8 @@ class PointStore:
     def point(self, goal: FrontierGoal, fingerprint: str) -> Point | None:
         """As measured before; None if it was not, or if its file is damaged."""
         try:
-            return point_from(_read(self.place(goal) / POINT, fingerprint), goal)
+            found = Point.from_dict(_read(self.place(goal) / POINT, fingerprint))
+            return found if found.goal == goal else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -119,19 +121,26 @@ class PointStore:
         """Write a point."""
         folder = self.place(point.goal)
         folder.mkdir(exist_ok=True)
-        _write(folder / POINT, row(point) | {"fingerprint": fingerprint})
+        write_json(folder / POINT, point.to_dict() | {"fingerprint": fingerprint})
 
     def floor(self, fingerprint: str) -> Mean | None:
         """As found before."""
         try:
-            return _mean(_read(self.folder / FLOOR, fingerprint), "distortion")
+            return mean_from_dict(_read(self.folder / FLOOR, fingerprint), "distortion")
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def keep_floor(self, floor: Mean, fingerprint: str) -> None:
         """Write the floor."""
-        found = {"distortion": floor.value, "distortion_error": floor.error, "fingerprint": fingerprint}
-        _write(self.folder / FLOOR, found)
+        found = mean_to_dict("distortion", floor) | {"fingerprint": fingerprint}
+        write_json(self.folder / FLOOR, found)
+
+
+def _read(path: Path, fingerprint: str) -> dict:
+    line = json.loads(path.read_text(encoding="utf-8"))
+    if line["fingerprint"] != fingerprint:
+        raise ValueError("another point")
+    return line
 
 
 def zero_leakage_floor(

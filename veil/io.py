@@ -1,13 +1,15 @@
 """Files: one atomic write, arrays with a fingerprint of what they belong to, and stages that are kept."""
 
+import csv
 import hashlib
+import io
 import json
 import math
 import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -136,15 +138,42 @@ def plain(value: object) -> object:
     return value
 
 
-def replace_text(path: Path, text: str) -> Path:
+def replace_bytes(path: Path, content: bytes) -> Path:
     """Write beside the file, then put it in its place in one move."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
     return path
+
+
+def replace_text(path: Path, text: str) -> Path:
+    """Write a text in one move; see `replace_bytes`."""
+    return replace_bytes(path, text.encode())
+
+
+def write_json(path: Path, content: object) -> Path:
+    """Write strict JSON in one move; a number that is not finite becomes null."""
+    text = json.dumps(plain(content), indent=2, allow_nan=False, ensure_ascii=False)
+    return replace_text(path, text + "\n")
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """A table as CSV; what is not finite is an empty cell, and keys that are no column are left out."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: plain(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def npz_bytes(**arrays: np.ndarray) -> bytes:
+    """Arrays by name as the content of an npz file; the same arrays give the same bytes."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
+    return content.getvalue()

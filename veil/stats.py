@@ -131,3 +131,63 @@ class Leakage:
     def high(self) -> float:
         """Upper end of the interval, errors over episodes included."""
         return float(np.clip(np.nan_to_num(self.upper.high(ERRORS), nan=np.inf), 0.0, self.entropy))
+
+
+BINS = 10
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Cases by the mass that the auditor gave; the first four only where there are any.
+
+    Attributes:
+        mean: mean mass given.
+        rate: fraction of cases that came true, with its 95 % binomial interval.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        count: cases in every bin, empty ones included.
+        edges: of the bins, one more than bins.
+    """
+
+    mean: np.ndarray
+    rate: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+    edges: np.ndarray
+
+
+def reliability_bins(posteriors: np.ndarray, index: np.ndarray, prior: np.ndarray) -> Bins:
+    """Every pair of an episode and a secret is one case; episodes are weighted by the prior of their secret.
+
+    The weights matter because secrets are played equally often whatever their mass. Under unequal weights the
+    interval is that of as many equal ones as carry the same information.
+
+    Args:
+        posteriors: (E, K) mass that the auditor gave to each secret in each episode.
+        index: (E,) true secrets.
+        prior: (K,) masses before reading.
+    """
+    count = posteriors.shape[1]
+    weight = np.repeat(prior[index], count)
+    true = (np.arange(count)[None, :] == index[:, None]).ravel()
+    given = np.asarray(posteriors, float).ravel()
+    known = np.isfinite(given)
+    given, true, weight = given[known], true[known], weight[known]
+    edges = np.linspace(0.0, 1.0, BINS + 1)
+    place = np.clip(np.digitize(given, edges) - 1, 0, BINS - 1)
+    rows = [
+        _bin(given[own], true[own], weight[own]) for own in (place == j for j in range(BINS)) if own.any()
+    ]
+    mean, rate, low, high = np.array(rows).reshape(-1, 4).T
+    return Bins(mean, rate, low, high, np.bincount(place, minlength=BINS), edges)
+
+
+def _bin(given: np.ndarray, true: np.ndarray, weight: np.ndarray) -> tuple[float, float, float, float]:
+    """Mean mass, rate, and the Clopper-Pearson interval of the effective number of cases."""
+    share = weight / weight.sum()
+    rate, effective = float(share @ true), 1.0 / float(share @ share)
+    hits, misses = rate * effective, (1.0 - rate) * effective
+    low = stats.beta.ppf(0.025, hits, misses + 1.0) if hits > 1e-9 else 0.0
+    high = stats.beta.ppf(0.975, hits + 1.0, misses) if misses > 1e-9 else 1.0
+    return float(share @ given), rate, float(low), float(high)

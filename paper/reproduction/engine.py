@@ -116,7 +116,7 @@ class Study:
         assert preset is not None
         wanted = settings(preset, extent.steps, extent.share, extent.seed)
         try:
-            found = runs.read(folder)
+            found = runs.Run.load(folder)
         except StoreError:  # none, or not whole
             found = None
         if found is None or found.settings != wanted:

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from paper.reproduction.stages import Arrays
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
-from veil.results.frontier import SMALLEST
+from veil.results.parts import SMALLEST
 
 COLOURS = (BLUE, RED, GREEN, ORANGE, INK, "#CC79A7", "#56B4E9", PALE)
 

@@ -12,7 +12,7 @@ from paper.reproduction.options import Extent
 from paper.reproduction.printed import PRINTED
 from paper.reproduction.summary import Reader, Summary
 from veil.io import plain, replace_text
-from veil.results.audit_file import leakage
+from veil.results.parts import leakage_to_dict
 from veil.stats import Mean
 from veil.version import __version__
 
@@ -51,7 +51,7 @@ def content(found: dict[str, Summary], claimed: list[Claim], extent: Extent) -> 
 def _column(one: Summary) -> dict[str, object]:
     line: dict[str, object] = {"title": one.column.title, "printed": one.column.printed}
     line |= {"trusted": one.trusted, "verdict": one.verdict, "reasons": one.reasons, "method": one.method}
-    line |= {"leakage": leakage(one.leakage), "reader": one.reader and asdict(one.reader)}
+    line |= {"leakage": leakage_to_dict(one.leakage), "reader": one.reader and asdict(one.reader)}
     line |= {name: [asdict(mean) for mean in getattr(one.drive, name)] for name in PER_SECRET}
     line |= {"overall": asdict(one.drive.overall)}
     return line | {name: (mean := getattr(one, name)) and asdict(mean) for name in OVERALL}

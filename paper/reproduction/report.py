@@ -99,7 +99,7 @@ def _doubts(found: dict[str, Summary]) -> list[str]:
 def _trainings(work: Work) -> str:
     rows = []
     for column in work.learned:
-        run = runs.read(work.study(column.name).run)
+        run = runs.Run.load(work.study(column.name).run)
         assert run.result is not None and isinstance(run.settings, runs.Settings)
         training, result = run.settings.training, run.result
         rows.append(

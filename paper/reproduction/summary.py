@@ -8,7 +8,7 @@ from paper.reproduction.columns import TRUE, Column
 from paper.reproduction.engine import Study, Work
 from paper.reproduction.stages import Arrays
 from veil.evaluation.scoring import refused
-from veil.results.frontier import TRUSTED
+from veil.results.parts import BELIEVED
 from veil.stats import Leakage, Mean, stratified_mean
 
 WIDE = 1.96  # standard errors of a 95 % interval
@@ -85,7 +85,7 @@ class Summary:
     @property
     def trusted(self) -> bool:
         """Whether the upper side of the leakage may be believed."""
-        return self.verdict in TRUSTED
+        return self.verdict in BELIEVED
 
 
 def drives(work: Work) -> dict[str, Drive]:
@@ -125,7 +125,7 @@ def summary(study: Study, true: Arrays) -> Summary:
         column=study.column,
         drive=drive(study, true),
         distortion=stratified_mean(audited["distortion"], audited["index"], prior),
-        leakage=leakage if verdict in TRUSTED else refused(leakage),
+        leakage=leakage if verdict in BELIEVED else refused(leakage),
         verdict=verdict,
         reasons=tuple(map(str, audited["reasons"])),
         method=str(audited["method"]) + (f", {particles} per secret" if particles else ""),

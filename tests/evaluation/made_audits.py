@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from veil.results.audit import AtStep, AttackResult, Audit, Curves, Part, Quantity, ScenarioResult, Verdict
+from veil.results.audit import Audit
+from veil.results.parts import AtStep, AttackResult, Curves, Part, Quantity, ScenarioResult, Verdict
 from veil.stats import Leakage, Mean, Rate
 
 NAMES = ("Bayes", "Kalman bank", "least squares", "surrogate", "learned", "takes data for truth")
@@ -65,7 +66,8 @@ def audit(
         chance=float(prior.max()),
         times=tuple(AtStep(t, scaled(leakage, (1 - math.exp(-t / 12)) / 0.985)) for t in steps),
         secrets=tuple(
-            Part(f"({0.4 + 0.3 * k:.1f}, {0.5 + 0.3 * k:.1f})", leakage) for k in range(len(prior))
+            Part(f"speed gain {0.4 + 0.3 * k:.1f} 1/s, difference gain {0.5 + 0.3 * k:.1f} 1/s", leakage)
+            for k in range(len(prior))
         ),
         components=(Part("speed_gain", leakage), Part("difference_gain", leakage)),
         curves=curves(strength, prior, 50, lower),

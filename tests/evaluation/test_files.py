@@ -13,10 +13,7 @@ from scipy import stats
 
 from tests.evaluation import made_audits as made
 from veil.io import replace_text
-from veil.results import audit as calibration
-from veil.results import audit_file as files
-from veil.results import audit_plots as pictures
-from veil.results import audit_text as words
+from veil.stats import reliability_bins
 
 KINDS = made.every_kind()
 REQUIRED = {
@@ -36,7 +33,7 @@ def read(folder):
 @pytest.mark.parametrize("name", KINDS)
 def test_the_json_is_strict_and_holds_every_promised_field(name, tmp_path):
     audit = KINDS[name]
-    files.write(audit, tmp_path)
+    audit.save(tmp_path)
     content = read(tmp_path)
     assert content.keys() >= REQUIRED
     assert content["leakage"].keys() >= {"lower", "upper", "standard_error", "width", "entropy"}
@@ -44,12 +41,12 @@ def test_the_json_is_strict_and_holds_every_promised_field(name, tmp_path):
     for row in content["attacks"]:
         assert row.keys() >= {"name", "accuracy", "accuracy_low", "accuracy_high", "lower"}
     assert content["verdict"] == audit.verdict.name
-    assert content["sentence"] == words.verdict_sentence(audit)
-    assert content["threat_model"] == words.threat_model(audit)
+    assert content["sentence"] == audit.sentence
+    assert content["threat_model"] == audit.threat_model
 
 
 def test_the_numbers_of_the_json_are_those_of_the_audit(tmp_path):
-    files.write(KINDS["uneven_prior"], tmp_path)
+    KINDS["uneven_prior"].save(tmp_path)
     content = read(tmp_path)
     leakage = content["leakage"]
     assert leakage["lower"] == 0.3 and leakage["upper"] == 0.31 and leakage["standard_error"] == 0.0022
@@ -70,13 +67,13 @@ def test_the_numbers_of_the_json_are_those_of_the_audit(tmp_path):
 
 
 def test_what_is_not_known_is_null(tmp_path):
-    files.write(KINDS["nothing_known"], tmp_path)
+    KINDS["nothing_known"].save(tmp_path)
     content = read(tmp_path)
     assert content["leakage"]["lower"] is None and content["leakage"]["standard_error"] is None
     assert content["curves"] is None and content["attacks"][0]["lower"] is None
     assert content["realised"]["not_finite"] == 2
     bare = replace(KINDS["nothing_known"], utility=())
-    files.write(bare, tmp_path)
+    bare.save(tmp_path)
     assert read(tmp_path)["utility"] == {
         **dict.fromkeys(("distortion", "cost", "cost_true_data", "tracking")),
         "quantities": [],
@@ -87,7 +84,7 @@ def test_the_csv_has_the_leakage_then_the_attacks_then_those_of_other_scenarios(
     audit = KINDS["uneven_prior"]
     odd = replace(audit.attacks[0], note='commas, "quotes"\nand lines')
     audit = replace(audit, attacks=(odd, *audit.attacks[1:]))
-    files.write(audit, tmp_path)
+    audit.save(tmp_path)
     with (tmp_path / "audit.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 1 + len(audit.attacks) + 3
@@ -102,9 +99,9 @@ def test_the_csv_has_the_leakage_then_the_attacks_then_those_of_other_scenarios(
 
 
 def test_numbers_that_are_not_finite_are_empty_cells():
-    rows = list(csv.DictReader(io.StringIO(files.table(KINDS["nothing_known"]))))
+    rows = list(csv.DictReader(io.StringIO(KINDS["nothing_known"].table())))
     assert rows[0]["lower"] == "" and rows[1]["lower"] == ""
-    assert "nan" not in files.table(KINDS["nothing_known"])
+    assert "nan" not in KINDS["nothing_known"].table()
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
@@ -128,26 +125,26 @@ def coloured(path):
 
 
 def test_every_picture_is_drawn_and_none_is_blank(tmp_path):
-    paths = pictures.draw(KINDS["certifiable"], tmp_path)
+    paths = KINDS["certifiable"].save_pictures(tmp_path)
     assert [path.stem for path in paths] == ["posterior", "reliability", "leakage", "attacks", "realised"]
     assert all(coloured(path) > 5e-4 for path in paths)
 
 
 @pytest.mark.parametrize(
-    ("name", "make"),
+    ("name", "picture"),
     [
-        ("one_secret", pictures.posterior),
-        ("one_secret", pictures.leakage),
-        ("one_secret", pictures.realised),
-        ("many_secrets", pictures.posterior),
-        ("uneven_prior", pictures.reliability),
-        ("nothing_known", pictures.posterior),
-        ("nothing_known", pictures.attacks),
+        ("one_secret", "posterior"),
+        ("one_secret", "leakage"),
+        ("one_secret", "realised"),
+        ("many_secrets", "posterior"),
+        ("uneven_prior", "reliability"),
+        ("nothing_known", "posterior"),
+        ("nothing_known", "attacks"),
     ],
 )
-def test_pictures_bear_odd_audits(name, make, tmp_path):
+def test_pictures_bear_odd_audits(name, picture, tmp_path):
     path = tmp_path / "picture.png"
-    make(KINDS[name]).savefig(path, dpi=70)
+    KINDS[name].plot(picture).savefig(path, dpi=70)
     assert coloured(path) > 5e-4
 
 
@@ -155,14 +152,14 @@ def test_pictures_bear_an_audit_without_attackers_or_episodes_that_are_finite(tm
     audit = KINDS["nothing_known"]
     lost = np.full_like(audit.realised, -math.inf)
     empty = replace(audit, attacks=(), realised=lost, posteriors=np.full_like(audit.posteriors, math.nan))
-    assert len(pictures.draw(empty, tmp_path)) == 5
+    assert len(empty.save_pictures(tmp_path)) == 5
 
 
 def test_the_prior_is_read_from_posterior_and_realised_leakage():
-    assert calibration.prior_of(KINDS["uneven_prior"]) == pytest.approx([0.7, 0.2, 0.1])
-    assert calibration.prior_of(KINDS["one_secret"]) == pytest.approx([1.0])
+    assert KINDS["uneven_prior"].prior() == pytest.approx([0.7, 0.2, 0.1])
+    assert KINDS["one_secret"].prior() == pytest.approx([1.0])
     wrong = replace(KINDS["uneven_prior"], realised=np.zeros(800))
-    assert calibration.prior_of(wrong) == pytest.approx([1 / 3] * 3)
+    assert wrong.prior() == pytest.approx([1 / 3] * 3)
 
 
 def test_equal_weights_give_the_clopper_pearson_interval():
@@ -172,7 +169,7 @@ def test_equal_weights_give_the_clopper_pearson_interval():
         index=np.array([0] * 7 + [1, 2, 3, 1, 2]),
         realised=np.log([0.55 * 4] * 7 + [0.15 * 4] * 5),
     )
-    bins = calibration.reliability_bins(audit)
+    bins = reliability_bins(audit.posteriors, audit.index, audit.prior())
     truth = stats.binomtest(7, 12).proportion_ci(0.95, method="exact")
     assert bins.count.sum() == 48 and bins.count[5] == 12 and bins.count[1] == 36
     assert bins.mean == pytest.approx([0.15, 0.55]) and bins.rate == pytest.approx([5 / 36, 7 / 12])
@@ -183,6 +180,6 @@ def test_equal_weights_give_the_clopper_pearson_interval():
 def test_an_exact_posterior_lies_on_the_diagonal(prior):
     masses, index, realised = made.forecasts(1.0, np.asarray(prior), 12_000, seed=3)
     audit = replace(KINDS["certifiable"], posteriors=masses, index=index, realised=realised)
-    bins = calibration.reliability_bins(audit)
+    bins = reliability_bins(audit.posteriors, audit.index, audit.prior())
     spread = (bins.high - bins.low) / 4  # about one standard error
     assert np.all(np.abs(bins.rate - bins.mean) < 4.5 * spread)

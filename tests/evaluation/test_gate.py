@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
-from veil.results.audit import AttackResult
+from veil.results.parts import AttackResult
 from veil.stats import Leakage, Mean, clopper_pearson
 
 H = float(np.log(4))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.report.made_folders import audit_folder, frontier_folder, run_folder
-from veil.report.gather import Episode, gather
+from veil.report.episode import Episode
 from veil.report.page import html
+from veil.report.sources import gather
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,8 @@ from veil.learners.selection import SelectionScore
 from veil.learners.training import METRICS, Trained
 from veil.policies import LearnedPolicy
 from veil.policies.plain import NoiseKernel
-from veil.results import audit_file as files
-from veil.results import frontier_file as frontier_files
-from veil.results.frontier import Frontier, Point
+from veil.results.frontier import Frontier
+from veil.results.parts import Point
 from veil.settings import FrontierGoal, ObjectiveWeights, PolicyDesign, TrainSettings
 from veil.sharing import Ledger
 from veil.stats import Leakage, Mean
@@ -72,7 +71,7 @@ def leaking():
 
 def audit_folder(folder, made=None):
     """As `veil audit` leaves it, its pictures apart."""
-    files.write(made or leaking(), folder)
+    (made or leaking()).save(folder)
     return folder
 
 
@@ -126,8 +125,7 @@ def frontier_folder(folder, system="Platoon"):
     points = [_point("noise", at, at, 0.8 / at) for at in (1.0, 3.0, 9.0)]
     points += [_point("transport", weight, 0.1, 0.4 / weight) for weight in (5.0, 80.0)]
     points += [_point("quantised", 1.0, 0.7, math.log(4), "not_enough_particles")]
-    folder.mkdir(parents=True)
-    frontier_files.write(Frontier(system, 50, Mean(0.099, 0.001), tuple(points), 0, 0.2, 100), folder)
+    Frontier(system, 50, Mean(0.099, 0.001), tuple(points), 0, 0.2, 100).save(folder)
     return folder
 
 

@@ -19,9 +19,8 @@ from tests.report.made_folders import (
     leaking,
     run_folder,
 )
-from veil.report.gather import gather
 from veil.report.page import code, html, tight, write
-from veil.results import audit_text as audit_words
+from veil.report.sources import gather
 
 SVG = "{http://www.w3.org/2000/svg}svg"
 ANCHORS = ["threat", "beliefs", "attackers", "scenarios", "use", "cost", "ledger", "frontier", "training"]
@@ -84,13 +83,17 @@ def test_every_drawing_is_an_svg_with_words_for_those_who_cannot_see_it(page):
 
 
 def test_the_verdict_comes_first_in_plain_words(page):
-    low, high = audit_words.interval(certified())
+    low, high = certified().interval
     best = max(row.accuracy.value for row in certified().attacks if row.role == "attack")
     said = f"An adversary who knows everything but the driver guesses right {100 * best:.0f} % of the time"
     assert page.text.index(said) < page.text.index("Who is kept from knowing what")
-    ends = f"between {np.floor(1e3 * low) / 1e3:.3f} and {np.ceil(1e3 * high) / 1e3:.3f} of the 1.386 nats"
+    ends = (
+        f"at least {np.floor(1e3 * low) / 1e3:.3f} and at most {np.ceil(1e3 * high) / 1e3:.3f} of the 1.386"
+    )
     assert ends in page.text
-    least = audit_words.interval(leaking())[0]
+    scenario, cost = "Worst scenario: secrets between, where learned gains", "The cost changes by +1.30 %"
+    assert page.text.index(ends) < page.text.index(scenario) < page.text.rindex(cost)
+    least = leaking().interval[0]
     assert f"at least {np.floor(1e3 * least) / 1e3:.3f} of the 1.386 nats" in page.text
 
 
@@ -145,9 +148,7 @@ def test_files_say_what_the_audit_says_and_twice_the_same(material, source, tmp_
     content = json.loads(first[1])
     assert content["unit"] == "nats" and [run["name"] for run in content["runs"]] == ["true data", "learned"]
     for run, made in zip(content["runs"], (leaking(), certified()), strict=True):
-        assert (run["numbers"]["leakage"]["low"], run["numbers"]["leakage"]["high"]) == audit_words.interval(
-            made
-        )
+        assert (run["numbers"]["leakage"]["low"], run["numbers"]["leakage"]["high"]) == made.interval
         assert run["verdict"] == made.verdict.name and len(run["attacks"]) == len(made.attacks)
         assert run["numbers"]["cost_change"]["value"] == 1.3
     learned = content["runs"][1]

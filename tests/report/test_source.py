@@ -17,14 +17,18 @@ from tests.report.made_folders import (
 )
 from veil.learners import run as runs
 from veil.report.blocks import ReportError
-from veil.report.gather import gather
-from veil.report.source import collect, snake
+from veil.report.sources import collect, gather, snake
 
 
 def test_a_run_brings_its_training_its_audit_and_its_ledger(tmp_path):
     found = collect(run_folder(tmp_path / "learned"))
     assert found.learned and found.name == "learned" and found.command_system == "platoon"
-    assert found.history == tuple(metrics()) and found.audit is not None and found.account is not None
+    assert (
+        found.run is not None
+        and found.run.history == tuple(metrics())
+        and found.audit is not None
+        and found.account is not None
+    )
     assert found.account.total == pytest.approx(sum(CHARGES)) and found.note == ""
     assert found.audit.interval == pytest.approx((certified().lowest, certified().leakage.high))
     assert (

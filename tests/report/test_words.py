@@ -6,13 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.evaluation.made_audits import every_kind
-from tests.report.test_audit_file import through_json
-from veil.report import wording as words
-from veil.results.audit import Quantity
+from tests.evaluation.made_audits import audit, every_kind
+from tests.report.made_folders import audit_folder
+from veil.report.headline import LITTLE, comparison, guessing, learning, pill, tone
+from veil.report.sources import Material, collect
+from veil.results import text as words
+from veil.results.parts import Quantity
 from veil.stats import Mean
+from veil.systems import Platoon
 
-FOUND = {name: through_json(made) for name, made in every_kind().items()}
+FOUND = every_kind()
 
 
 def test_at_most_is_never_below_and_at_least_never_above():
@@ -25,8 +28,8 @@ def test_at_most_is_never_below_and_at_least_never_above():
 
 def test_nothing_is_said_to_leak_more_than_there_is():
     entropy = math.log(4)  # 1.38629: rounded up it would be 1.387
-    assert words.ends((1.3861, entropy), entropy) == "1.386 to 1.386"
-    assert words.ends((0.0, 1.3801), entropy) == "0.000 to 1.381"
+    assert words.interval_text((1.3861, entropy), entropy) == "1.386 to 1.386"
+    assert words.interval_text((0.0, 1.3801), entropy) == "0.000 to 1.381"
 
 
 def test_a_charge_is_never_said_to_be_nothing_unless_it_is():
@@ -37,38 +40,68 @@ def test_a_charge_is_never_said_to_be_nothing_unless_it_is():
 def test_the_card_of_each_verdict():
     certified, leak = FOUND["certifiable"], FOUND["certified_leak"]
     share = certified.interval[1] / certified.leakage.entropy
-    assert words.pill(certified) == f"At most {100 * share:.1f} % leaks" and words.tone(certified) == "good"
-    assert words.pill(leak) == "At least 98 % leaks" and words.tone(leak) == "bad"
-    for name in ("not_enough_particles", "filter_inconsistent", "replay_mismatch", "model_does_not_fit"):
-        assert words.pill(FOUND[name]) == "Not certified" and words.tone(FOUND[name]) == "open"
-        assert "Assume that all 1.386 nats may leak" in words.learning(FOUND[name])
-    assert "nothing to learn" in words.learning(FOUND["one_secret"])
+    most = math.ceil(1000 * share) / 10
+    assert pill(certified) == f"At most {most:.1f} % leaks" and tone(certified) == "good"
+    assert pill(leak) == "At least 98 % leaks" and tone(leak) == "bad"
+    for name in ("replay_mismatch", "model_does_not_fit", "tool_error"):
+        assert pill(FOUND[name]) == "Not certified" and tone(FOUND[name]) == "open"
+        assert "Assume that all 1.386 nats may leak" in learning(FOUND[name])
+    assert "nothing to learn" in learning(FOUND["one_secret"]) and pill(FOUND["one_secret"]) == "No secret"
 
 
-def test_much_that_leaks_for_sure_is_not_called_good():
+@pytest.mark.parametrize("name", ["not_enough_particles", "filter_inconsistent"])
+def test_a_refusal_says_first_what_an_attacker_proves(name):
+    found = FOUND[name]
+    low, entropy = found.interval[0], found.leakage.entropy
+    assert pill(found) == f"At least {math.floor(100 * low / entropy)} % leaks, no upper bound"
+    said = learning(found)
+    assert said.startswith(f"In 50 releases it learns at least {words.at_least(low)} of the 1.386 nats")
+    assert "No upper bound is certified" in said and "Assume that all 1.386 nats may leak" in said
+
+
+def test_where_much_is_proven_to_leak_the_card_says_so_before_what_leaks_at_most():
     found = FOUND["uneven_prior"]  # bounded, but a third of all there is
-    assert found.certified and words.tone(found) == "open"
-    edge = words.LITTLE * found.leakage.entropy
-    assert words.tone(replace(found, interval=(0.0, edge))) == "good"
-    assert words.tone(replace(found, interval=(0.0, 1.01 * edge))) == "open"
+    low, high = (100 * end / found.leakage.entropy for end in found.interval)
+    assert pill(found) == f"At least {math.floor(low)} %, at most {math.ceil(high)} % leaks"
+    assert found.verdict.certified and tone(found) == "bad"
+
+
+def test_only_what_can_leak_little_is_called_good():
+    edge = LITTLE * math.log(4)
+    assert tone(audit(lower=0.0, upper=edge - 1e-9, error=0.0)) == "good"
+    assert tone(audit(lower=0.0, upper=1.01 * edge, error=0.0)) == "open"
+    assert tone(audit(lower=1.01 * edge, upper=1.02 * edge, error=0.0)) == "bad"
 
 
 def test_the_best_guess_is_told_beside_chance():
     found = FOUND["certified_leak"]
-    assert found.best is not None
-    right = round(100 * found.best.accuracy.value)
-    said = words.guessing(found, "driver")
+    assert found.best_attack is not None
+    said = guessing(found, "driver")
+    right = words.percent(found.best_attack.accuracy.value)
     assert f"everything but the driver guesses right {right}" in said and "25 % would be chance" in said
-    assert "No adversary" in words.guessing(replace(found, attacks=()), "gain")
+    assert "No adversary" in guessing(replace(found, attacks=()), "gain")
 
 
-def test_two_runs_are_compared_only_where_their_intervals_are_apart():
+def test_runs_are_compared_only_where_their_intervals_are_apart(tmp_path):
+    def compared(**audits):
+        folders = [audit_folder(tmp_path / name, made) for name, made in audits.items()]
+        return comparison(Material("", tuple(map(collect, folders)), {}))
+
     quiet, loud = FOUND["certifiable"], FOUND["certified_leak"]
-    said = words.compared(("noise", quiet), ("true", loud))
-    assert said == words.compared(("true", loud), ("noise", quiet))
+    said = compared(noise=quiet, true=loud)
+    assert (
+        said
+        == compared(true=loud, noise=quiet)
+        == compared(between=FOUND["uneven_prior"], noise=quiet, true=loud)
+    )
     assert f"“noise” tells at most {words.at_most(quiet.interval[1])} nats where “true”" in said
-    assert words.compared(("a", quiet), ("b", quiet)) == ""
-    assert words.compared(("a", FOUND["not_enough_particles"]), ("b", FOUND["replay_mismatch"])) == ""
+    assert compared(a=quiet, b=quiet) == "" and compared(a=quiet) == ""
+    assert compared(c=FOUND["not_enough_particles"], d=FOUND["replay_mismatch"]) == ""
+
+
+def test_a_secret_is_shown_with_names_and_units():
+    fields = Platoon().secret_fields
+    assert words.secret_text(fields, (0.4, 0.5)) == "speed gain 0.4 1/s, difference gain 0.5 1/s"
 
 
 @pytest.mark.parametrize(
@@ -82,4 +115,4 @@ def test_two_runs_are_compared_only_where_their_intervals_are_apart():
     ],
 )
 def test_changes_carry_their_sign_and_zero_has_none(change, said):
-    assert words.change(Quantity("cost", "", Mean(1.0, 0.1), None, change)) == said
+    assert words.change_text(Quantity("cost", "", Mean(1.0, 0.1), None, change)) == said

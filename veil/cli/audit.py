@@ -126,17 +126,14 @@ class Audit:
 def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
     """Write the files and pictures, print tables, verdict and paths; whether the verdict is a refusal."""
     from veil.cli import audit_table
-    from veil.results import audit_file as files
-    from veil.results import audit_plots as pictures
-    from veil.results import audit_text as words
 
-    paths = [*files.write(found, folder), *pictures.draw(found, folder)]
+    paths = [*found.save(folder), *found.save_pictures(folder)]
     audit_table.show(found, explain=explain)
-    audit_table.paragraphs(words.summary(found))
+    audit_table.paragraphs(found.summary())
     print("\nWritten to")
     for path in paths:
         print(f"  {path}")
-    return words.refused(found)
+    return found.verdict.refused
 
 
 @contextmanager

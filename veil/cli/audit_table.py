@@ -6,7 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veil.results.audit import AttackResult, Audit, ScenarioResult
+    from veil.results.audit import Audit
+    from veil.results.parts import AttackResult, ScenarioResult
     from veil.stats import Leakage, Mean, Rate
 
 
@@ -133,11 +134,11 @@ def value(x: "float | str | bool") -> str:
 
 def grid(title: str, heads: tuple[str, ...], rows: Rows) -> None:
     """Print one table; nothing where there are no rows. Columns without a word are left out."""
-    kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]
-    heads, rows = pick(heads, kept), [pick(row, kept) for row in rows]
     if not rows:
         return
     if sys.stdout.isatty():
+        kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+        heads, rows = pick(heads, kept), [pick(row, kept) for row in rows]
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -147,11 +148,9 @@ def grid(title: str, heads: tuple[str, ...], rows: Rows) -> None:
             ruled.add_row(*map(Text, row))
         Console().print(ruled)
         return
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    print(title)
-    for row in (heads, *rows):
-        print("  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-    print()
+    from veil.results.text import text_table
+
+    print(f"{title}\n{text_table(heads, rows)}\n")
 
 
 def pick(row: tuple[str, ...], places: list[int]) -> tuple[str, ...]:

@@ -127,23 +127,20 @@ class Demo:
         """The run in a folder of the demo; refuses another one."""
         from veil.learners import run as runs
 
-        run = runs.read(train.folder) if (train.folder / runs.RUN).exists() else None
+        run = runs.Run.load(train.folder) if (train.folder / runs.RUN).exists() else None
         if run is not None and run.settings != train.settings:
             raise Mistake(f"{train.folder} holds something else than this demo. Give another --out.")
         return run
 
     def audited(self, folder: Path, *, again: bool) -> None:
         """The audit of a run, unless it is there."""
-        from veil.results import audit_file as files
-        from veil.results import audit_plots as pictures
-
         audit = Audit(str(folder), extent=self.size.audit)
         if (audit.folder / "audit.json").exists() and not again:
             return
         system, policy = audit.build()
         found = audit.measure(system, policy)
-        pictures.draw(found, audit.folder)
-        files.write(found, audit.folder)
+        found.save_pictures(audit.folder)
+        found.save(audit.folder)
 
     def shared(self, folder: Path, *, again: bool) -> None:
         """A few seconds of a live stream, unless they are there; a simulated vehicle always begins anew."""
@@ -175,10 +172,10 @@ class Demo:
     def tell(self, folders: tuple[Path, Path], page: Path, seconds: float) -> None:
         """Five lines of result, and where the report is."""
         from veil.cli import demo_result
-        from veil.report.audit_reader import read_audit
+        from veil.results import Audit as Found
         from veil.sharing.account import read_account
 
-        true, learned = (read_audit(folder / "audit") for folder in folders)
+        true, learned = (Found.load(folder / "audit") for folder in folders)
         account = read_account(folders[1] / "share" / "ledger.jsonl")
         print("\n" + "\n".join(demo_result.lines(true, learned, account)))
         print(f"\nThe report, after {seconds / 60:.1f} minutes: {page}")

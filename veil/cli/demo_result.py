@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from veil.report.audit_reader import Found
+    from veil.results import Audit
     from veil.sharing.account import Account
 
 
 MARGIN = 11  # letters of the first word of each line
 
 
-def lines(true: "Found", learned: "Found", account: "Account") -> list[str]:
+def lines(true: "Audit", learned: "Audit", account: "Account") -> list[str]:
     """What true data tell, what the policy tells, what it is good for, what it costs, what was spent live."""
     return [
         _line("True data", told(true)),
@@ -21,33 +21,32 @@ def lines(true: "Found", learned: "Found", account: "Account") -> list[str]:
     ]
 
 
-def told(found: "Found") -> str:
+def told(found: "Audit") -> str:
     """How well the best adversary guesses, and what it learns."""
-    from veil.report import wording as words
-    from veil.results.audit_text import percent
+    from veil.results.text import at_least, interval_text, percent
 
-    (low, _), entropy, best = found.interval, found.leakage.entropy, found.best
+    (low, _), entropy, best = found.interval, found.leakage.entropy, found.best_attack
     guess = "" if best is None else f"names the driver {percent(best.accuracy.value)} of the time "
     guess += f"({percent(found.chance)} by chance)" if best is not None else ""
-    if found.certified:
-        amount = f"learns {words.ends(found.interval, entropy)} of {entropy:.3f} nats"
-    elif found.refused:
+    if found.verdict.certified:
+        amount = f"learns {interval_text(found.interval, entropy)} of {entropy:.3f} nats"
+    elif found.verdict.refused:
         amount = "nothing is certified: assume that everything may leak"
     else:
-        amount = f"learns at least {words.at_least(low)} of {entropy:.3f} nats"
+        amount = f"learns at least {at_least(low)} of {entropy:.3f} nats"
     return f"an adversary {guess}; {amount}."
 
 
 def spent(account: "Account") -> str:
     """What the live stream was charged."""
-    from veil.report.wording import charged
+    from veil.results.text import charged
 
     return f"{len(account)} releases, {charged(account.total)} charged of a budget of {account.budget:g}."
 
 
-def usefulness(found: "Found") -> str:
+def usefulness(found: "Audit") -> str:
     """How far off the receiver is."""
-    from veil.report.headline import TRACKING
+    from veil.results.parts import TRACKING
 
     distortion = found.quantity("distortion")
     errors = [
@@ -59,12 +58,12 @@ def usefulness(found: "Found") -> str:
     return f"whoever receives the data is off by {' and '.join(errors)}{mean}."
 
 
-def cost(found: "Found") -> str:
+def cost(found: "Audit") -> str:
     """Fuel against true data."""
-    from veil.report import wording as words
+    from veil.results.text import change_text
 
     row = found.quantity("cost")
-    return "unknown." if row is None or row.change is None else f"fuel {words.change(row)} against true data."
+    return "unknown." if row is None or row.change is None else f"fuel {change_text(row)} against true data."
 
 
 def _line(word: str, text: str) -> str:

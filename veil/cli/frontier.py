@@ -18,7 +18,7 @@ from veil.settings import FAMILY_WORDS, FrontierSettings
 
 if TYPE_CHECKING:
     from veil.results.frontier import Frontier as Found
-    from veil.results.frontier import Point
+    from veil.results.parts import Point
     from veil.systems.base import System
 
 
@@ -92,15 +92,12 @@ class Frontier:
 def publish(found: "Found", folder: Path) -> None:
     """Write the files and the picture, print the table, the words and the paths."""
     from veil.cli import audit_table
-    from veil.results import frontier_file as files
-    from veil.results import frontier_plots as chart
-    from veil.results import frontier_text as words
 
-    paths = [*files.write(found, folder), chart.draw(found, folder / "frontier.png")]
+    paths = [*found.save(folder), found.save_picture(folder)]
     episodes = max(point.episodes for point in found.points)
     title = f"Frontier of {found.system}: {episodes} episodes of {found.horizon} releases per point"
     audit_table.grid(title, HEADS, [line(point) for point in found.points])
-    audit_table.paragraphs(words.summary(found))
+    audit_table.paragraphs(found.sentence)
     print("\nWritten to")
     for path in paths:
         print(f"  {path}")
@@ -109,7 +106,7 @@ def publish(found: "Found", folder: Path) -> None:
 def line(point: "Point") -> tuple[str, ...]:
     """One row of the table."""
     from veil.cli.audit_table import number
-    from veil.results.frontier_text import strength
+    from veil.results.frontier import strength
 
     goal, leakage = point.goal, point.leakage
     return (

@@ -107,7 +107,7 @@ class Measure:
         except (Mistake, LogError, OSError) as mistake:
             complain("measure", mistake)
         publish(found, self.folder)
-        from veil.results.measurement_text import JUDGED
+        from veil.results.measurement import JUDGED
 
         if not any(each.verdict.name in JUDGED for each in found):
             sys.exit(REFUSED)
@@ -159,21 +159,20 @@ def pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
 def publish(found: "Sequence[Measurement]", folder: Path) -> None:
     """Write the files and the picture, print the table, the verdict and the paths."""
     from veil.cli import audit_table
-    from veil.results import measurement_file as files
-    from veil.results import measurement_plots as picture
-    from veil.results import measurement_text as words
+    from veil.results.measurement import PICTURE, plot_measurements, save_measurements
 
-    paths = [*files.write(found, folder), picture.draw(found, folder)]
+    paths = [*save_measurements(found, folder), folder / PICTURE]
+    plot_measurements(found).savefig(folder / PICTURE, dpi=130)
     entropy = found[0].entropy
     title = f"{found[0].policy} on {found[0].system}, by {found[0].method}; H(q) = {entropy:.3f} nats"
     audit_table.grid(title, HEADS, [row(each) for each in found])
     if len(found) == 1:
-        audit_table.paragraphs(words.summary(found[0]))
+        audit_table.paragraphs(found[0].summary())
     else:
         names = [each.verdict.name for each in found]
         counts = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
         audit_table.paragraphs(f"Verdicts: {counts}. measure.json has a sentence on each.")
-    audit_table.paragraphs("\n".join(["", *words.assumptions(found[0])]))
+    audit_table.paragraphs("\n".join(["", *found[0].assumptions]))
     print("\nWritten to")
     for path in paths:
         print(f"  {path}")
@@ -181,7 +180,7 @@ def publish(found: "Sequence[Measurement]", folder: Path) -> None:
 
 def row(found: "Measurement") -> Row:
     """One line of the table; the residuals are those of the first axis that is judged."""
-    from veil.results import measurement_text as words
+    from veil.results.text import bits
 
     told, entropy = found.told, found.entropy
     interval = f" [{found.low:.3f}, {found.high:.3f}]" if told.error > 0.0 else ""
@@ -190,9 +189,9 @@ def row(found: "Measurement") -> Row:
         found.name,
         str(found.steps),
         f"{told.value:.3f}{interval}",
-        f"{words.bits(told.value):.3f}",
+        f"{bits(told.value):.3f}",
         f"{told.value / entropy:.0%}" if entropy > 0.0 else "",
-        words.secret(found, found.likeliest),
+        found.secret_names[found.likeliest],
         f"{found.masses.max():.3f}",
         f"{max(0.0, found.honest_told.value):.3f}",
         f"{judged.follow:+.2f}",

@@ -125,7 +125,7 @@ def subject(run_or_system: str, sharing: Choice) -> "tuple[str, System, Policy]"
     from veil.learners import run as runs
 
     try:
-        name = runs.read(folder).settings.system
+        name = runs.Run.load(folder).settings.system
         systems.check(name)
     except StoreError as error:
         raise Mistake(str(error)) from error

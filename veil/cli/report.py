@@ -1,7 +1,7 @@
 """`veil report`: what was trained, audited and shared, as one page for people and two files for programs."""
 
 import datetime
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,16 +69,20 @@ class Report:
 
     def write(self) -> list[Path]:
         """The files; what is wrong is a `Mistake`."""
-        from veil.report.blocks import ReportError
-        from veil.report.gather import gather
-        from veil.report.page import write
+        from veil.report import ReportError, write_report
 
         try:
             for folder in self.runs:
                 finished(folder)
-            given = {"names": self.names, "frontier": self.frontier, "title": self.title, "build": built}
-            material = gather(self.runs, **given)
-            return write(replace(material, date=datetime.date.today().isoformat()), self.out)
+            return write_report(
+                self.runs,
+                self.out,
+                names=self.names,
+                frontier=self.frontier,
+                title=self.title,
+                date=datetime.date.today().isoformat(),
+                build=built,
+            )
         except ReportError as mistake:
             raise Mistake(str(mistake)) from mistake
         except OSError as error:
@@ -94,7 +98,7 @@ def finished(folder: Path) -> None:
     if not (folder / RUN).exists():
         return
     try:
-        run = runs.read(folder)
+        run = runs.Run.load(folder)
     except StoreError as error:
         raise Mistake(str(error)) from error
     if not run.finished:

@@ -74,5 +74,5 @@ def usual_steps(run: Path | None) -> int:
     """Releases per episode of a run, if it says so."""
     from veil.learners import run as runs
 
-    settings = None if run is None else runs.read(run).settings
+    settings = None if run is None else runs.Run.load(run).settings
     return settings.steps if isinstance(settings, runs.Settings) else STEPS

@@ -171,7 +171,7 @@ class Train:
 
         if not (self.folder / runs.RUN).exists():
             return None
-        run = runs.read(self.folder)
+        run = runs.Run.load(self.folder)
         if run.settings != self.settings:
             raise Mistake(
                 f"{self.folder} holds a run with other settings: {command(run.settings, self.folder)}\n"

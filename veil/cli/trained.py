@@ -18,7 +18,7 @@ def load(folder: Path, system: "System", name: str) -> "Policy":
     from veil.io import StoreError
     from veil.learners import run as runs
 
-    run = runs.read(folder)
+    run = runs.Run.load(folder)
     made_for = run.settings.system
     if made_for != name:
         raise StoreError(f"{folder} was trained for another system; name that one: {made_for}.")

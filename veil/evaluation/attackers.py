@@ -20,7 +20,7 @@ from veil.evaluation.forecasts import Forecast, calibration, lower_bound
 from veil.laws import Law, Point
 from veil.policies.base import Policy
 from veil.releases import exact_release, sees_state
-from veil.results.audit import AttackResult
+from veil.results.parts import AttackResult
 from veil.stats import stratified_mean, stratified_rate
 from veil.step import Record
 from veil.systems.base import System

@@ -45,7 +45,9 @@ from veil.io import Store, fingerprint
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
 from veil.releases import exact_release, sees_state
-from veil.results.audit import AttackResult, Audit, Quantity, ScenarioResult, Verdict
+from veil.results.audit import Audit
+from veil.results.parts import AttackResult, Quantity, ScenarioResult, Verdict
+from veil.results.text import secret_text
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
 from veil.step import Record, Transcript
@@ -210,7 +212,7 @@ def _play(context: Context) -> Record:
 
 def _names(system: System) -> list[str]:
     rows = np.asarray(system.prior.secrets)
-    return ["(" + ", ".join(f"{value:g}" for value in row) + ")" for row in rows]
+    return [secret_text(system.secret_fields, row) for row in rows]
 
 
 def _measured(

@@ -25,7 +25,7 @@ from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
 from veil.io import Store
 from veil.policies.base import Policy
 from veil.releases import release_kind
-from veil.results.audit import AtStep, AttackResult, Curves, Verdict
+from veil.results.parts import AtStep, AttackResult, Curves, Verdict
 from veil.settings import AuditSettings
 from veil.step import Record
 from veil.systems.base import Scenario, System

@@ -8,7 +8,7 @@ from scipy import stats
 
 from veil.evaluation.bounds import MAIN, TwoSidedBound, component_upper, forecast_of, upper_scores
 from veil.evaluation.forecasts import Forecast, repaired
-from veil.results.audit import AtStep, Part
+from veil.results.parts import AtStep, Part
 from veil.stats import ERRORS, Leakage, Mean, stratified_mean
 from veil.systems.base import System
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from veil.results.audit import Quantity
+from veil.results.parts import Quantity
 from veil.stats import Mean, stratified_mean
 from veil.step import Record
 from veil.systems.base import System

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from veil.results.audit import AttackResult, Verdict
+from veil.results.parts import AttackResult, Verdict
 from veil.stats import ERRORS, Leakage, Mean, accuracy_from_information, information_from_accuracy, several
 
 NEAR = 0.05  # a lower bound this near to H(q) is a proven leak

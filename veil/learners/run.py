@@ -10,11 +10,11 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import equinox as eqx
 import jax
@@ -22,7 +22,7 @@ import jax.random as jr
 import numpy as np
 
 from veil.beliefs.particles import ParticleSpec, Scheme
-from veil.io import StoreError, about, load_arrays, plain, replace_text, save_arrays
+from veil.io import StoreError, about, load_arrays, plain, replace_text, save_arrays, write_json
 from veil.leakage.per_step import Measure
 from veil.learners.design import initial_policy
 from veil.learners.loggers import Logger
@@ -31,10 +31,14 @@ from veil.policies.base import Policy
 from veil.policies.registry import Named
 from veil.policies.scaling import Limits
 from veil.problem import Objective
+from veil.results import text
 from veil.settings import LeakageMethodName, ObjectiveWeights, PolicyDesign, TrainSettings
 from veil.systems.base import System
 from veil.types import as_float64
 from veil.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -100,17 +104,115 @@ class Result:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
-    """How, and what came out; a training without a result is not finished."""
+    """How a policy was made, and what came out; a training without a result is not finished.
+
+    `print(run)` shows the main numbers, a notebook also a picture. `save` and `load` keep the folder of a
+    run, `plot` draws the training. Two runs are equal if their settings and results are.
+
+    Attributes:
+        settings: of the training, or of a policy that needs none.
+        result: None where there was no training, or where it is not finished.
+        policy: None where it was not loaded.
+        history: metrics of all updates.
+    """
 
     settings: Settings | Ready
     result: Result | None = None
+    policy: Policy | None = field(default=None, compare=False)
+    history: tuple[dict[str, float], ...] = field(default=(), compare=False)
 
     @property
     def finished(self) -> bool:
         """Whether there is a policy."""
         return self.result is not None or isinstance(self.settings, Ready)
+
+    def __str__(self) -> str:
+        return "\n".join([self._title(), text.text_table(("", ""), self._rows())])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        figure = self.plot() if self.history and self.result is not None else None
+        said = "Audit it before you rely on it." if self.finished else "The training is not finished."
+        return text.notebook_page(self._title(), said, ("", ""), self._rows(), figure)
+
+    def _title(self) -> str:
+        settings = self.settings
+        if isinstance(settings, Ready):
+            return f"Run: {settings.named.name} on {settings.system}, without training"
+        state = "finished" if self.finished else "not finished"
+        return f"Run: {settings.training.learner} on {settings.system}, {settings.steps} releases, {state}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        found, settings = self.result, self.settings
+        if found is None or isinstance(settings, Ready):
+            return [("made by", ", ".join(f"{name} {value}" for name, value in _flat(asdict(settings))))]
+        sides = f"{text.signed(found.lower, 3)} to {text.at_most(found.upper)} of {found.entropy:.3f} nats"
+        return [
+            ("leakage", f"{sides}, standard error {found.standard_error:.3f}"),
+            ("distortion", f"{found.distortion:.3f} per step"),
+            ("cost", f"{found.cost:.3f} per episode"),
+            ("updates", f"{found.updates} in {text.clock(found.seconds)}; {found.reason}"),
+            (
+                "policy kept",
+                f"after update {found.best}, on {settings.training.evaluation_episodes} episodes",
+            ),
+        ]
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Write the policy, then the result; a crash in between leaves a run that is not finished.
+
+        The folder also gets environment.json and the metrics of the training where it has none yet.
+        """
+        if not self.finished or self.policy is None:
+            raise ValueError("Only a finished run that has its policy can be saved.")
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / ENVIRONMENT).exists():
+            write_json(folder / ENVIRONMENT, environment())
+        if self.history and not (folder / METRICS).exists():
+            replace_text(folder / METRICS, "".join(f"{json.dumps(line)}\n" for line in self.history))
+        content = _content(self)
+        save_arrays(folder / POLICY, self.policy, {"run": _digest(content)})
+        write_json(folder / MANIFEST, manifest(self.policy, self.settings.system, _sum(folder)))
+        write_json(folder / RUN, content | {"policy": _sum(folder)})
+        return [folder / name for name in (RUN, POLICY, MANIFEST, ENVIRONMENT)]
+
+    @classmethod
+    def load(cls, folder: Path | str, system: System | None = None) -> "Run":
+        """The run of a folder. Whatever is wrong with it is a `StoreError` that says what to do.
+
+        Args:
+            folder: of `veil train`.
+            system: the one that run.json names, to load the policy for; None leaves the policy out.
+        """
+        folder = Path(folder)
+        run = replace(_read(folder), history=tuple(history(folder)))
+        return run if system is None else replace(run, policy=load_policy(folder, system))
+
+    def plot(self) -> "Figure":
+        """Leakage and distortion over the updates; a `ValueError` where there was no training."""
+        from matplotlib.figure import Figure
+
+        from veil.learners.run_plots import draw_training
+
+        figure = Figure(figsize=(7, 5.4), layout="constrained")
+        limit = math.inf if isinstance(self.settings, Ready) else self.settings.objective.distortion_limit
+        best = 0 if self.result is None else self.result.best
+        if not draw_training(figure, self.history, best, limit):
+            raise ValueError("This run has no training to draw.")
+        return figure
+
+
+def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Names and values, those of groups one after the other; what is empty is left out."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _flat(value)
+        elif value not in (None, (), "", 0):
+            yield name.replace("_", " "), value
 
 
 Built = TypeVar("Built")
@@ -119,7 +221,7 @@ Built = TypeVar("Built")
 def from_dict(kind: type[Built], given: object) -> Built:
     """A dataclass of this kind; a `ValueError` says what does not fit."""
     assert is_dataclass(kind)
-    hints, names = get_type_hints(kind), [field.name for field in fields(kind)]
+    hints, names = get_type_hints(kind), [one.name for one in fields(kind)]
     if not isinstance(given, dict) or sorted(given) != sorted(names):
         raise ValueError(f"it needs {', '.join(names)}, and nothing else there.")
     return kind(**{name: _value(name, hints[name], given[name]) for name in names})  # pyright: ignore[reportReturnType]
@@ -230,8 +332,8 @@ ADVICE = "Restore the file, or begin anew with `veil train --again`."
 def begin(folder: Path, settings: Settings | Ready) -> None:
     """Make the folder, and say in it what is going to be made, and where."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / ENVIRONMENT, environment())
-    _write(folder / RUN, _content(Run(settings)))
+    write_json(folder / ENVIRONMENT, environment())
+    write_json(folder / RUN, _content(Run(settings)))
 
 
 def clear(folder: Path) -> None:
@@ -273,25 +375,21 @@ def finish(folder: Path, settings: Settings, trained: Trained) -> Run:
         reason=trained.reason,
         seconds=sum(line["seconds"] for line in history(folder)),
     )
-    return _saved(folder, Run(settings, result), trained.policy)
+    run = Run(settings, result, trained.policy)
+    run.save(folder)
+    return run
 
 
 def keep(folder: Path, ready: Ready, system: System) -> Run:
     """The same for a policy that needs no training, in double precision."""
     with jax.enable_x64(True):
-        return _saved(folder, Run(ready), ready.named.build(as_float64(system)))
-
-
-def _saved(folder: Path, run: Run, policy: Policy) -> Run:
-    content = _content(run)
-    save_arrays(folder / POLICY, policy, {"run": _digest(content)})
-    _write(folder / MANIFEST, manifest(policy, run.settings.system, _sum(folder)))
-    _write(folder / RUN, content | {"policy": _sum(folder)})
+        run = Run(ready, policy=ready.named.build(as_float64(system)))
+        run.save(folder)
     return run
 
 
-def read(folder: Path) -> Run:
-    """The run of this folder. Whatever is wrong with it is a `StoreError` that says what to do."""
+def _read(folder: Path) -> Run:
+    """Settings and result."""
     path = folder / RUN
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -317,7 +415,7 @@ def read(folder: Path) -> Run:
 
 def load_policy(folder: Path, system: System) -> Policy:
     """The policy of a finished run, for the system that `run.json` names."""
-    run = read(folder)
+    run = _read(folder)
     if not run.finished:
         raise StoreError(f"The run in {folder} is not finished: the command that began it goes on.")
     _check_manifest(folder / MANIFEST)
@@ -344,7 +442,11 @@ def _check_manifest(path: Path) -> None:
 def history(folder: Path) -> list[dict[str, float]]:
     """The metrics of all updates; a line that was cut short ends them."""
     path, lines = folder / METRICS, []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    try:
+        written = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} cannot be read ({error}). {ADVICE}") from error
+    for line in written.splitlines():
         try:
             lines.append(json.loads(line))
         except ValueError:
@@ -359,10 +461,6 @@ def _content(run: Run, made_by: str = __version__) -> dict[str, object]:
 
 def _words(run: Run, made_by: str) -> dict[str, object]:
     return {"run": _digest(_content(run, made_by))}
-
-
-def _write(path: Path, content: Mapping[str, object]) -> None:
-    replace_text(path, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def _digest(content: Mapping[str, object]) -> str:

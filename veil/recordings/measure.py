@@ -18,6 +18,7 @@ from veil.recordings.sharing import Progress, Reading, discounted, read_shared, 
 from veil.recordings.verdict import judge_recording
 from veil.releases import sees_state
 from veil.results.measurement import Measurement, RecordingFit, entropy
+from veil.results.text import secret_text
 from veil.settings import MeasureSettings
 from veil.systems.base import System
 from veil.types import Scalar, Secret, as_float64
@@ -79,9 +80,11 @@ def _measure(
     found = summary(reading.log_likelihood, log_prior)
     plain, left = summary(densities.sum(axis=(1, 2))[None, None], log_prior), summary(honest, log_prior)
     most = entropy(np.exp(log_prior))
+    secrets = np.asarray(model.prior.secrets)
+    names = tuple(secret_text(system.secret_fields, secret) for secret in secrets)
     return Measurement(
         *(log.name, type(system).__name__, type(policy).__name__, reading.method, reading.filtered),
-        *(log.steps, options, np.asarray(model.prior.secrets), log_prior),
+        *(log.steps, options, secrets, names, log_prior),
         *(found.masses, found.told, found.drop, found.filter_error, found.disagreement),
         *(plain.told.value, left.masses, left.told, reading.trail),
         scores=np.asarray(seen.scores)[fit.best, 1 : log.steps],

@@ -7,7 +7,6 @@ the recording as it is would tell the secrets apart; otherwise it was too short 
 
 from veil.results.measurement import (
     DISAGREE,
-    ERRORS,
     FEWEST,
     FEWEST_WORTH,
     LEVEL,
@@ -15,7 +14,7 @@ from veil.results.measurement import (
     RecordingFit,
     RecordingVerdict,
 )
-from veil.stats import Mean
+from veil.stats import ERRORS, Mean
 
 
 def judge_recording(

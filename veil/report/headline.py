@@ -1,19 +1,147 @@
-"""The headline numbers of a run: the same ones for the table, for JSON and for CSV. Files speak nats."""
+"""The top of a report: one card per run with its verdict, then the headline numbers beside each other.
+
+The same numbers go into the table, the JSON file and the CSV file. Files speak nats.
+"""
 
 import math
 from dataclasses import dataclass
 
-from veil.report import wording as words
-from veil.report.audit_reader import Found
-from veil.report.source import Source
-from veil.results.audit import Quantity
-from veil.results.audit_text import percent
+from veil.report.blocks import Missing, Table
+from veil.report.sources import Material, Source
+from veil.results import Audit
+from veil.results import text as words
+from veil.results.parts import TRACKING, Quantity
 from veil.sharing.account import Account
 from veil.stats import ERRORS, Mean
 
-TRACKING = "tracking error, "
+LITTLE = 0.05  # fraction of all there is to know up to which a leakage is called little
 
 SAFETY = ("smallest gap", "time to collision")
+
+
+@dataclass(frozen=True)
+class Card:
+    """What to know about one run if nothing else is read.
+
+    Attributes:
+        name: of the run.
+        tone: "good", "bad" or "open", for the look.
+        pill: the verdict in a few words.
+        headline: how well the best adversary guesses.
+        detail: what is proven about the leakage, the worst scenario and the cost.
+        advice: what to do; empty where all is well.
+        bar: what leaks for sure and what leaks at most, in per cent of all there is to know; None without.
+        scale: what the bar says, in words.
+        missing: what to do where there is no audit; None where there is one.
+    """
+
+    name: str
+    tone: str
+    pill: str
+    headline: str
+    detail: str
+    advice: str
+    bar: tuple[float, float] | None
+    scale: str
+    missing: Missing | None = None
+
+
+def card(source: Source) -> Card:
+    """The card of one run."""
+    audit = source.audit
+    if audit is None:
+        said = "Nobody has tried yet what this way of sharing tells."
+        return Card(source.name, "open", "Not audited", said, "", source.note, None, "", source.not_audited())
+    (low, high), entropy = audit.interval, audit.leakage.entropy
+    bar = (round(100.0 * low / entropy, 2), round(100.0 * high / entropy, 2)) if entropy > 0.0 else None
+    return Card(
+        name=source.name,
+        tone=tone(audit),
+        pill=pill(audit),
+        headline=guessing(audit, source.noun),
+        detail=" ".join([learning(audit), *map(words.sentence, audit.clauses)]),
+        advice=" ".join(filter(None, (source.note, audit.advice))),
+        bar=bar,
+        scale=f"{words.interval_text(audit.interval, entropy)} of {entropy:.3f} nats",
+    )
+
+
+def pill(audit: Audit) -> str:
+    """The verdict in a few words: what is proven to leak first, then what can leak at most."""
+    (low, high), entropy = audit.interval, audit.leakage.entropy
+    if entropy <= 0.0:
+        return "No secret"
+    least = math.floor(100 * low / entropy)
+    digits = 1 if high < 0.1 * entropy else 0
+    most = math.ceil(100 * high / entropy * 10**digits - 1e-7) / 10**digits
+    if audit.verdict.certified:
+        return (
+            f"At least {least} %, at most {most:g} % leaks" if least else f"At most {most:.{digits}f} % leaks"
+        )
+    if not audit.verdict.refused:
+        return f"At least {least} % leaks"
+    return f"At least {least} % leaks, no upper bound" if least else "Not certified"
+
+
+def tone(audit: Audit) -> str:
+    """How the verdict looks: "good" if little can leak, "bad" if more is proven to leak, else "open"."""
+    (low, high), little = audit.interval, LITTLE * audit.leakage.entropy
+    if audit.verdict.certified and high <= little:
+        return "good"
+    return "bad" if low > little else "open"
+
+
+def guessing(audit: Audit, noun: str) -> str:
+    """How well the best adversary does.
+
+    Args:
+        audit: whose.
+        noun: what the secret is called.
+    """
+    best = audit.best_attack
+    if best is None:
+        return f"No adversary was asked to guess the {noun}."
+    right, chance = words.percent(best.accuracy.value), words.percent(audit.chance)
+    return (
+        f"An adversary who knows everything but the {noun} guesses right {right} of the time; "
+        f"{chance} would be chance."
+    )
+
+
+def learning(audit: Audit) -> str:
+    """What is proven about the leakage."""
+    (low, high), entropy = audit.interval, audit.leakage.entropy
+    if entropy <= 0.0:
+        return "There is only one secret, so there is nothing to learn."
+    over, whole = f"In {audit.horizon} releases", f"of the {entropy:.3f} nats there are to know"
+    most = words.at_most(high) if high < entropy else f"{entropy:.3f}"
+    least = f"at least {words.at_least(low)}"
+    if audit.verdict.certified:
+        sides = f"{least} and at most {most}" if low >= 1e-3 else f"at most {most}"
+        return f"{over} it learns {sides} {whole}, three standard errors included."
+    proven = f"{over} it learns {least} {whole}, three standard errors included."
+    if not audit.verdict.refused:
+        return proven
+    reasons = "; ".join(audit.verdict.reasons) or audit.verdict.name.replace("_", " ")
+    assume = f"Assume that all {entropy:.3f} nats may leak."
+    if low >= 1e-3:
+        return f"{proven} No upper bound is certified: {reasons}. {assume}"
+    return f"Nothing is certified: {reasons}. {assume}"
+
+
+def comparison(material: Material) -> str:
+    """The quietest run against the loudest; nothing where their intervals overlap or one is not believed."""
+    audits = material.audited
+    if len(audits) < 2:
+        return ""
+    quiet_name, quiet = min(audits, key=lambda row: row[1].interval[1])
+    loud_name, loud = max(audits, key=lambda row: row[1].interval[0])
+    if not quiet.verdict.certified or quiet.interval[1] >= loud.interval[0]:
+        return ""
+    return (
+        f"“{quiet_name}” tells at most {words.at_most(quiet.interval[1])} nats where “{loud_name}” tells at "
+        f"least {words.at_least(loud.interval[0])}."
+    )
 
 
 @dataclass(frozen=True)
@@ -39,62 +167,64 @@ class Number:
     text: str
 
 
+def headline_table(material: Material) -> Table | None:
+    """Headline numbers, one column per run; None where nothing is known yet."""
+    found = {source.name: {one.name: one for one in numbers(source)} for source in material.sources}
+    labels: dict[str, str] = {}
+    for rows in found.values():
+        labels |= {name: one.label for name, one in rows.items() if name not in labels}
+    lines = tuple(
+        (label, *(rows[name].text if name in rows else "" for rows in found.values()))
+        for name, label in labels.items()
+    )
+    return Table("", ("", *found), lines) if lines else None
+
+
 def numbers(source: Source) -> list[Number]:
     """All that is known about a run."""
-    found = source.audit
-    return [*([] if found is None else _audited(found)), *_charged(source.account)]
+    rows = [] if source.audit is None else [*_leaked(source.audit), *_used(source.audit)]
+    return rows + _charged(source.account)
 
 
-def _audited(found: Found) -> list[Number]:
-    """What the audit says."""
-    low, high = found.interval
-    entropy, best = found.leakage.entropy, found.best
+def _leaked(audit: Audit) -> list[Number]:
+    """What leaks, and how often a guess is right."""
+    low, high = audit.interval
+    entropy, best = audit.leakage.entropy, audit.best_attack
     shares = (
         f"{100 * low / entropy:.1f} to {100 * high / entropy:.1f} %" if entropy > 0 else "nothing to tell"
     )
+    told = f"{words.interval_text((low, high), entropy)} nats"
+    ends = words.bits(low), words.bits(high)
+    bits = f"{words.interval_text(ends, words.bits(entropy))} bits"
     rows = [
-        Number(
-            "leakage",
-            "Leakage of a run",
-            None,
-            low,
-            high,
-            "nats",
-            f"{words.ends((low, high), entropy)} nats",
-        ),
-        Number("leakage_bits", "In bits", None, words.bits(low), words.bits(high), "bits", _bits(found)),
+        Number("leakage", "Leakage of a run", None, low, high, "nats", told),
+        Number("leakage_bits", "In bits", None, *ends, "bits", bits),
         Number("entropy", "Of what there is to know", entropy, None, None, "nats", shares),
     ]
     if best is not None:
-        accuracy = best.accuracy
-        text = f"{words.rate(best)}, by chance {percent(found.chance)}"
-        rows.append(
-            Number(
-                "accuracy", "Best guess is right", accuracy.value, accuracy.low, accuracy.high, "share", text
-            )
-        )
-    worst = found.realised.get(0.99, math.nan)
-    if math.isfinite(worst) and not found.refused:
-        text = f"more than {words.signless(worst, 3)} nats"
-        rows.append(Number("worst_per_cent", "One run in a hundred tells", worst, None, None, "nats", text))
-    return rows + _used(found)
+        rate = best.accuracy
+        told = f"{words.accuracy_text(best)}, by chance {words.percent(audit.chance)}"
+        rows.append(Number("accuracy", "Best guess is right", rate.value, rate.low, rate.high, "share", told))
+    worst = audit.realised_quantile(0.99)
+    if math.isfinite(worst) and not audit.verdict.refused:
+        told = f"more than {words.signed(worst, 3)} nats"
+        rows.append(Number("worst_per_cent", "One run in a hundred tells", worst, None, None, "nats", told))
+    return rows
 
 
-def _used(found: Found) -> list[Number]:
+def _used(audit: Audit) -> list[Number]:
     """Distortion, what the receiver gets, cost and safety."""
-    rows, distortion = [], found.quantity("distortion")
+    rows, distortion = [], audit.quantity("distortion")
     if distortion is not None:
-        rows.append(_with_error("distortion", "Mean distortion per step", distortion.value, "per step", 3))
-    for row in found.utility:
+        rows.append(_with_error("distortion", "Mean distortion per step", distortion.value, "per step"))
+    for row in audit.utility:
         if row.name.startswith(TRACKING):
             axis = row.name.removeprefix(TRACKING)
-            rows.append(
-                _with_error(f"tracking_{axis}", f"Receiver is off by, {axis}", row.value, row.unit, 3)
-            )
-    cost = found.quantity("cost")
+            rows.append(_with_error(f"tracking_{axis}", f"Receiver is off by, {axis}", row.value, row.unit))
+    cost = audit.quantity("cost")
     if cost is not None and cost.change is not None:
         rows.append(_against("cost_change", "Cost against true data", cost))
-    for row in found.utility:
+    for row in audit.utility:
         if row.name in SAFETY and row.change is not None:
             label = f"{row.name.capitalize()} against true data"
             rows.append(_against(row.name.replace(" ", "_") + "_change", label, row))
@@ -105,24 +235,22 @@ def _charged(account: Account | None) -> list[Number]:
     """What the live stream spent."""
     if account is None:
         return []
-    spent, steps = account.total, len(account)
-    rows = [
-        Number("charged", f"Charged in {steps} live steps", spent, None, None, "nats", words.charged(spent))
-    ]
+    spent, label = account.total, f"Charged in {len(account)} live steps"
+    rows = [Number("charged", label, spent, None, None, "nats", words.charged(spent))]
     if math.isfinite(account.budget):
-        budget, text = account.budget, f"{account.budget:g} nats"
-        rows.append(Number("budget", "Budget of the live stream", budget, None, None, "nats", text))
+        budget, told = account.budget, f"{account.budget:g} nats"
+        rows.append(Number("budget", "Budget of the live stream", budget, None, None, "nats", told))
     return rows
 
 
-def _with_error(name: str, label: str, value: Mean, unit: str, decimals: int) -> Number:
-    text = f"{words.mean(value, decimals)} {'' if unit == 'per step' else unit}".strip()
-    return Number(name, label, *_ends(value), unit, text)
+def _with_error(name: str, label: str, value: Mean, unit: str) -> Number:
+    told = f"{words.mean_text(value)} {'' if unit == 'per step' else unit}".strip()
+    return Number(name, label, *_ends(value), unit, told)
 
 
 def _against(name: str, label: str, row: Quantity) -> Number:
     assert row.change is not None
-    return Number(name, label, *_ends(row.change), "%", words.change(row))
+    return Number(name, label, *_ends(row.change), "%", words.change_text(row))
 
 
 def _ends(value: Mean) -> tuple[float | None, float | None, float | None]:
@@ -130,8 +258,3 @@ def _ends(value: Mean) -> tuple[float | None, float | None, float | None]:
     ends = value.value, value.low(ERRORS), value.high(ERRORS)
     first, low, high = (end if math.isfinite(end) else None for end in ends)
     return first, low, high
-
-
-def _bits(found: Found) -> str:
-    low, high, entropy = map(words.bits, (*found.interval, found.leakage.entropy))
-    return f"{words.ends((low, high), entropy)} bits"

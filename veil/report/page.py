@@ -1,42 +1,72 @@
 """The page: one HTML file that needs no network and no script."""
 
 import base64
-import csv
-import io
-import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
-from veil.io import plain, replace_text
-from veil.report import cards as verdict
-from veil.report import wording as words
+from veil.io import csv_text, replace_text, write_json
+from veil.report import leakage_sections as leaks
+from veil.report import run_sections as runs
+from veil.report import use_sections as uses
 from veil.report.blocks import Picture, Section, styled
-from veil.report.gather import Material
-from veil.report.headline import numbers
-from veil.report.sections import (
-    attackers,
-    beliefs,
-    cost,
-    frontier,
-    glossary,
-    ledger,
-    scenarios,
-    settings,
-    threat,
-    training,
-    usefulness,
-)
-from veil.report.source import Source
+from veil.report.headline import card, comparison, headline_table, numbers
+from veil.report.sources import Build, Material, Source, gather
+from veil.results.parts import mean_to_dict
 from veil.version import __version__
 
 SECTIONS = (
-    *(threat, beliefs, attackers, scenarios, usefulness, cost, ledger, frontier, training, settings),
-    glossary,
+    *(leaks.threat_section, leaks.beliefs_section, leaks.attackers_section, leaks.scenarios_section),
+    *(uses.use_section, uses.cost_section, runs.ledger_section, uses.frontier_section),
+    *(runs.training_section, runs.settings_section, runs.glossary_section),
 )
+
+COLUMNS = ("run", "name", "value", "low", "high", "unit")
+
+
+def write_report(
+    folders: Sequence[Path | str],
+    out: Path | str = "report.html",
+    *,
+    names: Sequence[str] = (),
+    frontier: Path | str | None = None,
+    title: str = "",
+    date: str = "",
+    build: Build = lambda name: None,
+) -> list[Path]:
+    """Write one page about what was trained, audited and shared; beside it the numbers as JSON and CSV.
+
+    What is wrong with a folder is a `ReportError` that says what to do. Readers find old files or new ones,
+    never half of one.
+
+    Args:
+        folders: of `veil train` or `veil audit`, all about one system, in the order of their columns.
+        out: the page, with the ending .html.
+        names: what to call the runs; the names of the folders if not given.
+        frontier: folder of `veil frontier`, to show where the runs stand.
+        title: of the page.
+        date: of the page, for people; empty leaves it out.
+        build: gives the system of a name, to play a simulated episode in; None where it is not known.
+    """
+    given = [Path(folder) for folder in folders]
+    place = None if frontier is None else Path(frontier)
+    material = gather(given, names=names, frontier=place, title=title, date=date, build=build)
+    return write(material, Path(out))
+
+
+def write(material: Material, path: Path) -> list[Path]:
+    """Write the page, the JSON and the CSV of what was gathered."""
+    page = html(material)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return [
+        replace_text(path, page),
+        write_json(path.with_suffix(".json"), content(material)),
+        replace_text(path.with_suffix(".csv"), table(material)),
+    ]
 
 
 def html(material: Material) -> str:
@@ -53,9 +83,9 @@ def html(material: Material) -> str:
         title=material.title,
         facts=facts(material),
         style=Markup(style),
-        cards=verdict.cards(material),
-        comparison=verdict.comparison(material),
-        headline=verdict.headline_table(material),
+        cards=[card(source) for source in material.sources],
+        comparison=comparison(material),
+        headline=headline_table(material),
         sections=sections(material),
         single=len(material.sources) == 1,
         date=material.date,
@@ -66,7 +96,7 @@ def html(material: Material) -> str:
 def sections(material: Material) -> list[Section]:
     """All that have something to say."""
     with styled():
-        made = (one.section(material) for one in SECTIONS)
+        made = (section(material) for section in SECTIONS)
         return [one for one in made if one is not None and (one.blocks or one.columns)]
 
 
@@ -74,10 +104,10 @@ def facts(material: Material) -> list[str]:
     """What the report is about, in a few words each."""
     first = material.sources[0]
     told = [first.command_system.replace("_", " "), f"{first.horizon} releases per run"]
-    for _, found in material.audited[:1]:
-        count = len(found.secrets)
-        told.append(f"{count} possible {words.noun(first.system)}s" if count > 1 else "one secret")
-        told.append(f"{found.leakage.entropy:.3f} nats to know")
+    for _, audit in material.audited[:1]:
+        count = len(audit.secrets)
+        told.append(f"{count} possible {first.noun}s" if count > 1 else "one secret")
+        told.append(f"{audit.leakage.entropy:.3f} nats to know")
     return told
 
 
@@ -99,27 +129,12 @@ def code(text: str) -> Markup:
     )
 
 
-COLUMNS = ("run", "name", "value", "low", "high", "unit")
-
-
-def write(material: Material, path: Path) -> list[Path]:
-    """Write the page and, beside it, JSON and CSV; readers find old files or new ones, never half of one."""
-    page = html(material)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(content(material)), indent=2, allow_nan=False, ensure_ascii=False)
-    return [
-        replace_text(path, page),
-        replace_text(path.with_suffix(".json"), text + "\n"),
-        replace_text(path.with_suffix(".csv"), table(material)),
-    ]
-
-
 def content(material: Material) -> dict[str, object]:
     """All fields of the JSON file."""
     frontier = None
     if material.frontier is not None:
-        found, said = material.frontier
-        frontier = {"floor": found.floor.value, "floor_error": found.floor.error, "sentence": said}
+        found = material.frontier
+        frontier = mean_to_dict("floor", found.floor) | {"sentence": found.sentence}
     return {
         "title": material.title,
         "unit": "nats",
@@ -130,27 +145,21 @@ def content(material: Material) -> dict[str, object]:
 
 
 def _run(source: Source) -> dict[str, object]:
-    found, run = source.audit, source.run
+    audit, run = source.audit, source.run
     told: dict[str, object] = {"name": source.name, "system": source.command_system, "note": source.note}
     told |= {"verdict": None, "sentence": None, "threat_model": None, "attacks": []}
-    if found is not None:
-        told |= {"verdict": found.verdict, "sentence": found.sentence, "threat_model": found.threat_model}
-        told["attacks"] = [asdict(row) for row in found.attacks]
-    told["numbers"] = {one.name: _number(asdict(one)) for one in numbers(source)}
+    if audit is not None:
+        told |= {"verdict": audit.verdict.name, "sentence": audit.sentence}
+        told |= {"threat_model": audit.threat_model, "attacks": [asdict(row) for row in audit.attacks]}
+    told["numbers"] = {
+        one.name: {"value": one.value, "low": one.low, "high": one.high, "unit": one.unit}
+        for one in numbers(source)
+    }
     told["training"] = None if run is None or run.result is None else asdict(run.result)
     return told
 
 
-def _number(one: dict[str, object]) -> dict[str, object]:
-    return {name: one[name] for name in ("value", "low", "high", "unit")}
-
-
 def table(material: Material) -> str:
-    """One row per run and number."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for source in material.sources:
-        rows = ({"run": source.name} | asdict(one) for one in numbers(source))
-        writer.writerows([row[name] for name in COLUMNS] for row in rows)
-    return text.getvalue()
+    """The content of the CSV file: one row per run and number."""
+    rows = ({"run": source.name} | asdict(one) for source in material.sources for one in numbers(source))
+    return csv_text(COLUMNS, rows)

@@ -1,110 +1,88 @@
-"""What an audit found. Numbers only; words, files and pictures are made from this."""
+"""What an audit found: numbers, the sentences that they allow, files and pictures."""
 
-from dataclasses import dataclass, field
+import hashlib
+import io
+import json
+import math
+import textwrap
+import zipfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
-from veil.stats import Leakage, Mean, Rate
+from veil.io import csv_text, npz_bytes, replace_bytes, replace_text, write_json
+from veil.results import text
+from veil.results.parts import (
+    AtStep,
+    AttackResult,
+    Curves,
+    Line,
+    Part,
+    Quantity,
+    ResultError,
+    ScenarioResult,
+    Verdict,
+    each,
+    leakage_from_dict,
+    leakage_to_dict,
+    number,
+    same_result,
+    text_of,
+    utility_to_dict,
+)
+from veil.stats import ERRORS, Leakage, reliability_bins, several
+from veil.version import __version__
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclass(frozen=True)
-class AttackResult:
-    """What one adversary got out of the transcripts.
+FILE, ARRAYS, TABLE = "audit.json", "audit.npz", "audit.csv"
 
-    Attributes:
-        name: a short name.
-        role: "attack", "assisted" (knows more than the threat model grants) or "mismatched".
-        accuracy: how often its first guess is right.
-        lower: mean score of its repaired forecast, nats.
-        raw: mean score of its forecast as it is.
-        calibration: mean score minus what the forecast claims; negative if it is too sure.
-        episodes: transcripts read.
-        seconds: time taken, compiling and training included.
-        note: anything the reader should know.
-    """
+NOMINAL = "as modelled"
 
-    name: str
-    role: str
-    accuracy: Rate
-    lower: Mean
-    raw: Mean
-    calibration: Mean
-    episodes: int
-    seconds: float
-    note: str = ""
+WORST = 0.99  # quantile of the realised leakage that is told
 
+QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, WORST, 1.0)
 
-@dataclass(frozen=True)
-class AtStep:
-    """The leakage of the first `step` releases."""
+LEAST = 1e-3  # nats; a lower bound below this is not worth a word
 
-    step: int
-    leakage: Leakage
+TOOL = "error of the tool"  # how the gate begins a reason that is our mistake
 
+COLUMNS = (
+    *("scenario", "name", "role", "accuracy", "accuracy_low", "accuracy_high", "chance"),
+    *("lower", "lower_error", "upper", "upper_error", "entropy", "raw", "raw_error"),
+    *("calibration", "calibration_error", "episodes", "seconds", "note"),
+)
 
-@dataclass(frozen=True)
-class Part:
-    """The leakage about one secret, or about one component of the secret."""
+ADVICE = {
+    "certified_leak": "Protect more: add noise, or use the transport or the counterfactual policy.",
+    "no_upper_bound": "The audit has no filter for this kernel. Add a floor of noise (sd), so that releases "
+    "have a density; a learned attacker (--learned) needs no filter and may prove a leak.",
+    "not_enough_particles": "Give the filter more particles, or limit the kernel so that a filter can follow "
+    "it: a floor under its noise (sd), and no folding of distant states onto one release. A learned attacker "
+    "(--learned) needs no filter and may prove a leak.",
+    "filter_inconsistent": "The filter does not describe these transcripts. Check that the system and the "
+    "policy are those that made them; a learned attacker (--learned) needs no filter and may prove a leak.",
+    "replay_mismatch": "Check the public seed, the number of particles and the build that made the "
+    "transcripts, then audit again with the same.",
+    "model_does_not_fit": "Fit the system to the recorded data first, above all its noise, or audit with a "
+    "system that fits; a leakage under a model that does not fit says nothing about these data.",
+}
 
-    name: str
-    leakage: Leakage
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Over the run, by one Kalman filter per secret: a preview, not a bound from above.
-
-    Attributes:
-        score: (T,) mean score in nats after each release.
-        posterior: (K, T) mean mass on the true secret, for each true secret.
-        spread: (K, T) its standard deviation over episodes.
-    """
-
-    score: np.ndarray
-    posterior: np.ndarray
-    spread: np.ndarray
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """One line of the table of use: what sharing this way costs the owner and gives the receiver."""
-
-    name: str
-    unit: str
-    value: Mean
-    true_data: Mean | None = None
-    change: Mean | None = None  # per cent against true data, paired
+BUG = (
+    "This is an error of the tool, not of the policy: two of its numbers contradict each other. Please "
+    "report it and add audit.json."
+)
 
 
-@dataclass(frozen=True)
-class ScenarioResult:
-    """The policy in a scenario that differs from its model."""
-
-    name: str
-    distortion: Mean
-    attacks: tuple[AttackResult, ...]
-    entropy: float
-    chance: float
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The gate's answer, why, and every number that it looked at."""
-
-    name: str
-    reasons: tuple[str, ...]
-    inputs: dict[str, float | str | bool]
-
-    @property
-    def certified(self) -> bool:
-        """Whether the upper bound may be believed."""
-        return self.name == "certifiable"
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Audit:
     """All that one audit found.
+
+    `print(audit)` shows the verdict and the main numbers, a notebook also a picture. `save` and `load` keep
+    everything, `plot` draws.
 
     Attributes:
         system: name of the system.
@@ -128,6 +106,7 @@ class Audit:
         scenarios: the policy in scenarios that differ from its model.
         seeds: what reproduces this audit.
         seconds: by stage.
+        version: of the library that made it.
     """
 
     system: str
@@ -151,74 +130,357 @@ class Audit:
     scenarios: tuple[ScenarioResult, ...] = ()
     seeds: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    version: str = __version__
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all numbers and words are the same; what is not finite is unknown, hence the same."""
+        return isinstance(other, Audit) and same_result(self, other)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    # Numbers
 
     @property
     def lowest(self) -> float:
         """The best lower end over all attackers who know no more than the threat model grants."""
         return self.verdict.inputs.get("lower_best", self.leakage.low)  # pyright: ignore[reportReturnType]
 
+    @property
+    def tool_error(self) -> bool:
+        """Whether the gate found the tool to contradict itself."""
+        return any(reason.startswith(TOOL) for reason in self.verdict.reasons)
 
-BINS = 10
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The leakage that the verdict stands for, nats: what is proven, and what must be assumed."""
+        high = self.leakage.high if self.verdict.certified else self.leakage.entropy
+        unproven = self.verdict.name in ("replay_mismatch", "model_does_not_fit") or self.tool_error
+        low = 0.0 if unproven else float(self.lowest)
+        return min(max(low, 0.0), high), high
+
+    @property
+    def fair_attacks(self) -> list[AttackResult]:
+        """The attackers who know what the threat model grants and no more."""
+        return [row for row in self.attacks if row.role == "attack"]
+
+    @property
+    def best_attack(self) -> AttackResult | None:
+        """The one of them who is right most often."""
+        return max(self.fair_attacks, key=lambda row: row.accuracy.value, default=None)
+
+    @property
+    def worst_scenario(self) -> tuple[ScenarioResult, AttackResult] | None:
+        """The scenario in which an attacker gains most, and that attacker; None where none was tried."""
+        tried = [(scenario, row) for scenario in self.scenarios for row in scenario.attacks]
+        known = [pair for pair in tried if math.isfinite(pair[1].lower.value)]
+        return max(known, key=lambda pair: pair[1].lower.value, default=None)
+
+    @property
+    def worst_episodes(self) -> tuple[float, float]:
+        """What one episode in a hundred exceeds and what the largest told, nats; zero where none is known."""
+        known = self.realised[np.isfinite(self.realised)]
+        return (float(np.quantile(known, WORST)), float(known.max())) if len(known) else (0.0, 0.0)
+
+    def realised_quantile(self, fraction: float) -> float:
+        """What this fraction of the episodes told less than, nats; NaN where no episode is known."""
+        known = self.realised[np.isfinite(self.realised)]
+        return float(np.quantile(known, fraction)) if len(known) else math.nan
+
+    def quantity(self, name: str) -> Quantity | None:
+        """One line of the table of use by its name."""
+        return next((row for row in self.utility if row.name == name), None)
+
+    def prior(self) -> np.ndarray:
+        """(K,) prior masses, from posterior and realised leakage; uniform where these do not tell."""
+        count = self.posteriors.shape[1]
+        episodes = np.arange(len(self.index))
+        with np.errstate(all="ignore"):
+            masses = self.posteriors[episodes, self.index] / np.exp(self.realised)
+        found = [masses[(self.index == k) & np.isfinite(masses)] for k in range(count)]
+        prior = np.array([np.median(own) if len(own) else np.nan for own in found])
+        return prior / prior.sum() if abs(prior.sum() - 1.0) < 1e-3 else np.full(count, 1.0 / count)
+
+    # Words
+
+    @property
+    def sentence(self) -> str:
+        """The verdict: what is proven first, then the worst scenario, then the cost, then what to do."""
+        low, high = self.interval
+        entropy, over = self.leakage.entropy, f"over {self.horizon} steps"
+        least = f"at least {text.nats(low, up=False)}" if low >= LEAST else ""
+        if self.verdict.certified and entropy <= 0.0:
+            nothing = "there is only one secret, so there is nothing to tell"
+            return f"leaks at most {text.nats(0.0)} {over}: {nothing}"
+        if self.verdict.certified:
+            most = text.nats(high, up=True)
+            if high >= entropy:
+                most = f"everything there is to know, {text.nats(entropy)},"
+            sides = f"{least} and at most {most}" if least else f"at most {most}"
+            said = f"leaks {sides} {over}, {ERRORS:g} standard errors included"
+            return "; ".join(filter(None, [said, self._guesses(), *self.clauses]))
+        proven = f"leaks {least} of the {entropy:.3f} nats there are {over}, errors included"
+        if not self.verdict.refused:
+            return "; ".join(filter(None, [proven, self._guesses(), *self.clauses]))
+        reasons = "; ".join(self.verdict.reasons) or self.verdict.name.replace("_", " ")
+        begin = f"{proven}; cannot certify an upper bound" if least else "cannot certify"
+        assume = f"assume everything ({entropy:.3f} nats) may leak"
+        return f"{'; '.join([f'{begin}: {reasons}', assume, *self.clauses])}. {self.advice}"
+
+    @property
+    def clauses(self) -> list[str]:
+        """What a verdict says after what is proven: the worst scenario that was tried, and the cost."""
+        return [clause for clause in (self._scenario(), self._cost()) if clause]
+
+    @property
+    def advice(self) -> str:
+        """What to do next; nothing where all is well."""
+        return BUG if self.tool_error else ADVICE.get(self.verdict.name, "")
+
+    @property
+    def threat_model(self) -> list[str]:
+        """What the adversary knows, what is not covered, and what the number is a number of."""
+        lines = [
+            "The adversary knows the system, the policy, the prior over the secrets, the public seed, and "
+            f"all {self.horizon} releases and public inputs of one episode. It does not know the secret, the "
+            "states or the private random numbers.",
+            "The plant is taken to be the model. What leaks where it is not is outside"
+            + ("; some such scenarios were tried as examples." if self.scenarios else "."),
+            "Outside: an adversary who knows the first state x_1, or anything else about the states.",
+            "Outside: several episodes of the same secret. They add up: n of them, each begun anew, leak at "
+            "most n times as much as one.",
+            "Outside: side channels, such as timing, other sensors, or the owner's other messages.",
+            "Faults, such as lost or repeated releases, are taken to be independent of the secret.",
+            self._average(),
+            f"{ERRORS:g} standard errors over episodes are added; that they suffice is a normal "
+            "approximation.",
+        ]
+        if any(row.role == "assisted" for row in self.attacks):
+            lines.insert(1, "Attackers called assisted know more than that; they do not enter the verdict.")
+        return lines
+
+    def summary(self) -> str:
+        """The few lines at the end of an audit."""
+        name = self.verdict.name.replace("_", " ")
+        said = self.sentence if self.sentence.endswith(".") else self.sentence + "."
+        lines = [f"Verdict: {name}.", f"{self.policy} on {self.system}: {said}"]
+        if self.verdict.refused:
+            return "\n".join(lines)
+        lines += filter(None, [self.advice, self._average() if self.leakage.entropy > 0 else ""])
+        lines.append(
+            "This holds against an adversary who knows the system, the policy, the prior, the public seed "
+            "and the transcript of one episode, and if the plant is the model; audit.json lists what is "
+            "outside."
+        )
+        return "\n".join(lines)
+
+    def _guesses(self) -> str:
+        """How often the best guess is right, as the end of a sentence; nothing without an attacker."""
+        fair, best = self.fair_attacks, self.best_attack
+        if best is None:
+            return ""
+        who = f"the best of {text.count(len(fair))} attackers" if len(fair) > 1 else "the one attacker"
+        right, chance = text.percent(best.accuracy.value), text.percent(self.chance)
+        return f"{who} names the right secret {right} of the time, chance is {chance}"
+
+    def _scenario(self) -> str:
+        worst = self.worst_scenario
+        if worst is None:
+            return ""
+        scenario, row = worst
+        tried = sum(len(one.attacks) for one in self.scenarios)
+        low = row.lower.low(several(tried))
+        if low < LEAST:
+            return f"worst scenario: {scenario.name}, where no attacker proves a leak"
+        return f"worst scenario: {scenario.name}, where {row.name} gains at least {text.nats(low, up=False)}"
+
+    def _cost(self) -> str:
+        cost = self.quantity("cost")
+        known = cost is not None and cost.change is not None and math.isfinite(cost.change.value)
+        return f"the cost changes by {text.change_text(cost)} against true data" if cost and known else ""
+
+    def _average(self) -> str:
+        quantile, largest = self.worst_episodes
+        whose = " by a filter that is not to be believed here" if self.verdict.refused else ""
+        return (
+            "Mutual information is an average over secrets and episodes; a single one may tell more. Of the "
+            f"{len(self.realised)} episodes played, equally many per secret, one in a hundred told more than "
+            f"{quantile:.3f} nats and the worst told {largest:.3f}{whose}."
+        )
+
+    def _title(self) -> str:
+        return f"Audit of {self.policy} on {self.system}: {self.verdict.name.replace('_', ' ')}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """The main numbers by name."""
+        entropy, best, worst = self.leakage.entropy, self.best_attack, self.worst_scenario
+        interval = f"{text.interval_text(self.interval, entropy)} of {entropy:.3f} nats"
+        rows = [(f"leakage of {self.horizon} releases", interval)]
+        if best is not None:
+            right = f"{text.accuracy_text(best)}, by chance {text.percent(self.chance)}"
+            rows.append(("best guess is right", f"{right} ({best.name})"))
+        if worst is not None:
+            gain = f"{text.mean_text(worst[1].lower)} nats ({worst[0].name}, {worst[1].name})"
+            rows.append(("worst scenario, at least", gain))
+        for row in self.utility[:8]:
+            against = f", {text.change_text(row)} against true data" if row.change else ""
+            rows.append((row.name, f"{text.mean_text(row.value)} {row.unit}".strip() + against))
+        return rows
+
+    def __str__(self) -> str:
+        said = textwrap.fill(text.sentence(self.sentence), 100)
+        return "\n".join([self._title(), said, text.text_table(("", ""), self._rows())])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        said = text.sentence(self.sentence)
+        return text.notebook_page(self._title(), said, ("", ""), self._rows(), self.plot())
+
+    # Files
+
+    def to_dict(self) -> Line:
+        """All fields of audit.json, as arrays and numbers that may not be finite."""
+        return {
+            "verdict": self.verdict.name,
+            "sentence": self.sentence,
+            "reasons": self.verdict.reasons,
+            "advice": self.advice,
+            "unit": "nats",
+            "system": self.system,
+            "policy": self.policy,
+            "method": self.method,
+            "leakage": leakage_to_dict(self.leakage) | {"interval": self.interval},
+            "horizon": self.horizon,
+            "episodes": self.episodes,
+            "particles_per_secret": self.particles,
+            "chance": self.chance,
+            "attacks": [row.to_dict() for row in self.attacks],
+            "utility": utility_to_dict(self.utility),
+            "gate": self.verdict.inputs,
+            "times": [row.to_dict() for row in self.times],
+            "secrets": [row.to_dict() for row in self.secrets],
+            "components": [row.to_dict() for row in self.components],
+            "curves": self.curves and asdict(self.curves),
+            "realised": {
+                "mean": float(np.mean(known))
+                if len(known := self.realised[np.isfinite(self.realised)])
+                else None,
+                "quantiles": [{"share": x, "nats": self.realised_quantile(x)} for x in QUANTILES],
+                "not_finite": len(self.realised) - len(known),
+            },
+            "scenarios": [row.to_dict() for row in self.scenarios],
+            "threat_model": self.threat_model,
+            "seeds": self.seeds,
+            "seconds": self.seconds,
+            "version": self.version,
+        }
+
+    def table(self) -> str:
+        """The content of audit.csv: the leakage, then the attacks, then those in each scenario."""
+        first = {"scenario": NOMINAL, "name": "leakage", "role": "leakage", "note": self.verdict.name}
+        rows = [first | {"chance": self.chance, "episodes": self.episodes, **leakage_to_dict(self.leakage)}]
+        tried = [(NOMINAL, self.chance, self.leakage.entropy, self.attacks)]
+        tried += [(row.name, row.chance, row.entropy, row.attacks) for row in self.scenarios]
+        for name, chance, entropy, attacks in tried:
+            known = {"scenario": name, "chance": chance, "entropy": entropy}
+            rows += [known | row.to_dict() for row in attacks]
+        return csv_text(COLUMNS, rows)
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Write audit.json, audit.csv and audit.npz (what single episodes told) into a folder.
+
+        Each file is put in its place in one move. The JSON holds a checksum of the arrays, so that `load`
+        notices files of two audits.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = npz_bytes(realised=self.realised, posteriors=self.posteriors, index=self.index)
+        digest = {"arrays": {"file": ARRAYS, "sha256": hashlib.sha256(arrays).hexdigest()}}
+        replace_bytes(folder / ARRAYS, arrays)
+        paths = [
+            write_json(folder / FILE, self.to_dict() | digest),
+            replace_text(folder / TABLE, self.table()),
+        ]
+        return [*paths, folder / ARRAYS]
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "Audit":
+        """The audit that was saved in a folder; a `ResultError` says what is wrong with its files."""
+        again = "Give the `veil audit` that made it once more: finished stages are kept."
+        path = Path(folder) / FILE
+        try:
+            line = json.loads(path.read_text(encoding="utf-8"))
+            content = (path.parent / ARRAYS).read_bytes()
+            if hashlib.sha256(content).hexdigest() != line["arrays"]["sha256"]:
+                raise ResultError(f"{path} and {ARRAYS} beside it are of two audits. {again}")
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                return cls._from(line, {name: arrays[name] for name in arrays.files})
+        except ResultError:
+            raise
+        except OSError as error:
+            raise ResultError(
+                f"{error.filename or path} cannot be read ({error.strerror}). {again}"
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+            raise ResultError(f"{path} is cut short or was changed. {again}") from error
+
+    @classmethod
+    def _from(cls, line: Line, arrays: dict[str, np.ndarray]) -> "Audit":
+        gate = {name: number(x) if x is None else x for name, x in line["gate"].items()}
+        return cls(
+            **{name: text_of(line[name]) for name in ("system", "policy", "method", "version")},
+            horizon=int(line["horizon"]),
+            episodes=int(line["episodes"]),
+            particles=int(line["particles_per_secret"]),
+            verdict=Verdict(text_of(line["verdict"]), each(line["reasons"], text_of), gate),
+            leakage=leakage_from_dict(line["leakage"]),
+            chance=float(line["chance"]),
+            times=each(line["times"], AtStep.from_dict),
+            secrets=each(line["secrets"], Part.from_dict),
+            components=each(line["components"], Part.from_dict),
+            curves=None if line["curves"] is None else Curves.from_dict(line["curves"]),
+            attacks=each(line["attacks"], AttackResult.from_dict),
+            utility=each(line["utility"]["quantities"], Quantity.from_dict),
+            scenarios=each(line["scenarios"], ScenarioResult.from_dict),
+            seeds={name: int(value) for name, value in line["seeds"].items()},
+            seconds={name: float(value) for name, value in line["seconds"].items()},
+            realised=arrays["realised"],
+            posteriors=arrays["posteriors"],
+            index=arrays["index"],
+        )
+
+    # Pictures
+
+    def plot(self, picture: str = "leakage") -> "Figure":
+        """One picture: "leakage" or "posterior" over time, "attacks", "reliability" or "realised"."""
+        from veil.results import audit_plots as plots
+
+        if picture == "leakage":
+            rows = [row for row in self.times if row.step != self.horizon]
+            rows.append(AtStep(self.horizon, self.leakage))
+            return plots.draw_leakage(rows, self.curves, self.verdict)
+        if picture == "attacks":
+            return plots.draw_attacks(self.attacks, self.chance, self.interval[1], self.verdict)
+        if picture == "reliability":
+            return plots.draw_reliability(reliability_bins(self.posteriors, self.index, self.prior()))
+        if picture == "realised":
+            return plots.draw_realised(self.realised, self.leakage.entropy, self.worst_episodes[0])
+        if picture != "posterior":
+            raise ValueError(f"no picture {picture!r}; there are {', '.join(PICTURES)}.")
+        names = [row.name for row in self.secrets]
+        count = self.posteriors.shape[1]
+        names = names if len(names) == count else [f"secret {k + 1}" for k in range(count)]
+        if self.curves is not None:
+            return plots.draw_posterior(self.curves, names, self.prior())
+        return plots.draw_final_posterior(self.posteriors, self.index, names, self.prior(), self.horizon)
+
+    def save_pictures(self, folder: Path | str) -> list[Path]:
+        """Draw all pictures into a folder, as PNG."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        paths = [Path(folder) / f"{name}.png" for name in PICTURES]
+        for name, path in zip(PICTURES, paths, strict=True):
+            self.plot(name).savefig(path, dpi=130)
+        return paths
 
 
-@dataclass(frozen=True)
-class Bins:
-    """Cases by the mass that the auditor gave; the first four only where there are any.
-
-    Attributes:
-        mean: mean mass given.
-        rate: share of cases that came true, with its 95 % binomial interval.
-        low: lower end of the interval.
-        high: upper end of the interval.
-        count: cases in every bin, empty ones included.
-        edges: of the bins, one more than bins.
-    """
-
-    mean: np.ndarray
-    rate: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    count: np.ndarray
-    edges: np.ndarray
-
-
-def reliability_bins(audit: Audit) -> Bins:
-    """Every pair of an episode and a secret is one case; episodes are weighted by the prior of their secret.
-
-    The weights matter because secrets are played equally often whatever their mass. Under unequal weights the
-    interval is that of as many equal ones as carry the same information.
-    """
-    masses, count = np.asarray(audit.posteriors, float), audit.posteriors.shape[1]
-    weight = np.repeat(prior_of(audit)[audit.index], count)
-    true = (np.arange(count)[None, :] == audit.index[:, None]).ravel()
-    given = masses.ravel()
-    known = np.isfinite(given)
-    given, true, weight = given[known], true[known], weight[known]
-    edges = np.linspace(0.0, 1.0, BINS + 1)
-    place = np.clip(np.digitize(given, edges) - 1, 0, BINS - 1)
-    rows = [
-        _bin(given[own], true[own], weight[own]) for own in (place == j for j in range(BINS)) if own.any()
-    ]
-    mean, rate, low, high = np.array(rows).reshape(-1, 4).T
-    return Bins(mean, rate, low, high, np.bincount(place, minlength=BINS), edges)
-
-
-def _bin(given: np.ndarray, true: np.ndarray, weight: np.ndarray) -> tuple[float, float, float, float]:
-    """Mean mass, rate, and the Clopper-Pearson interval of the effective number of cases."""
-    share = weight / weight.sum()
-    rate, effective = float(share @ true), 1.0 / float(share @ share)
-    hits, misses = rate * effective, (1.0 - rate) * effective
-    low = stats.beta.ppf(0.025, hits, misses + 1.0) if hits > 1e-9 else 0.0
-    high = stats.beta.ppf(0.975, hits + 1.0, misses) if misses > 1e-9 else 1.0
-    return float(share @ given), rate, float(low), float(high)
-
-
-def prior_of(audit: Audit) -> np.ndarray:
-    """(K,) prior masses, read from posterior and realised leakage; uniform where these do not tell."""
-    count = audit.posteriors.shape[1]
-    episodes = np.arange(len(audit.index))
-    with np.errstate(all="ignore"):
-        masses = audit.posteriors[episodes, audit.index] / np.exp(audit.realised)
-    found = [masses[(audit.index == k) & np.isfinite(masses)] for k in range(count)]
-    prior = np.array([np.median(own) if len(own) else np.nan for own in found])
-    return prior / prior.sum() if abs(prior.sum() - 1.0) < 1e-3 else np.full(count, 1.0 / count)
+PICTURES = ("posterior", "reliability", "leakage", "attacks", "realised")

@@ -1,6 +1,6 @@
 """Pictures of an audit: leakage, attackers, posteriors over time, reliability of the forecast."""
 
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib import colormaps
@@ -10,33 +10,36 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED, one_panel
-from veil.results import audit_text as words
-from veil.results.audit import AtStep, Audit, Bins, prior_of, reliability_bins
-from veil.stats import ERRORS, Mean
+from veil.results.parts import AtStep, AttackResult, Curves, Verdict
+from veil.stats import ERRORS, Bins, Mean
 
 PANELS = 9  # most secrets that get a panel each
 
 
-def posterior(audit: Audit) -> Figure:
-    """Mean mass on the true secret over time, for each true secret."""
-    if audit.curves is None:
-        return _final_posterior(audit)
-    if len(audit.curves.posterior) > PANELS:
-        return _many_posteriors(audit)
-    count, prior = len(audit.curves.posterior), prior_of(audit)
+def draw_posterior(curves: Curves, names: Sequence[str], prior: np.ndarray) -> Figure:
+    """Mean mass on the true secret over time, for each true secret.
+
+    Args:
+        curves: over time.
+        names: of the secrets.
+        prior: (K,) masses before reading.
+    """
+    count = len(curves.posterior)
+    if count > PANELS:
+        return _many_posteriors(curves.posterior, prior)
     columns = 2 if count == 4 else min(3, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(max(7.0, 3.8 * columns), 2.7 * rows + 0.9), layout="constrained")
     panels = np.atleast_1d(figure.subplots(rows, columns, sharex=True, sharey=True)).ravel()
     for panel, mean, spread, mass, name in zip(
-        panels, audit.curves.posterior, audit.curves.spread, prior, _names(audit, count), strict=False
+        panels, curves.posterior, curves.spread, prior, names, strict=False
     ):
         times = np.arange(1, len(mean) + 1)
         low, high = np.clip(mean - spread, 0.0, 1.0), np.clip(mean + spread, 0.0, 1.0)
         panel.fill_between(times, low, high, color=BLUE, alpha=0.2, linewidth=0)
         panel.plot(times, mean, color=BLUE, linewidth=2, marker="o" if len(times) == 1 else None)
         panel.axhline(float(mass), color=INK, linestyle=":", linewidth=1.2)
-        panel.set_title(name, fontsize=10)
+        panel.set_title(name.replace(", ", "\n"), fontsize=10)
         panel.set_ylim(-0.03, 1.03)
         panel.grid(alpha=0.2)
     for place in range(count, rows * columns):
@@ -51,11 +54,9 @@ def posterior(audit: Audit) -> Figure:
     return figure
 
 
-def _many_posteriors(audit: Audit) -> Figure:
+def _many_posteriors(curves: np.ndarray, prior: np.ndarray) -> Figure:
     """One thin line per secret where there are too many for panels."""
-    assert audit.curves is not None
     figure, panel = one_panel()
-    curves, prior = audit.curves.posterior, prior_of(audit)
     times = np.arange(1, curves.shape[1] + 1)
     for colour, curve in zip(colormaps["viridis"](np.linspace(0, 0.9, len(curves))), curves, strict=True):
         panel.plot(times, curve, color=colour, linewidth=0.8, alpha=0.7)
@@ -67,12 +68,22 @@ def _many_posteriors(audit: Audit) -> Figure:
     return figure
 
 
-def _final_posterior(audit: Audit) -> Figure:
-    """Mass on the true secret at the end, where there is no curve over time."""
+def draw_final_posterior(
+    posteriors: np.ndarray, index: np.ndarray, names: Sequence[str], prior: np.ndarray, horizon: int
+) -> Figure:
+    """Mass on the true secret at the end, where there is no curve over time.
+
+    Args:
+        posteriors: (E, K) after the last release.
+        index: (E,) true secrets.
+        names: of the secrets.
+        prior: (K,) masses before reading.
+        horizon: releases.
+    """
     figure, panel = one_panel()
-    count, prior = audit.posteriors.shape[1], prior_of(audit)
+    count = posteriors.shape[1]
     for k in range(count):
-        own = audit.posteriors[audit.index == k, k]
+        own = posteriors[index == k, k]
         own = own[np.isfinite(own)]
         if len(own):
             panel.errorbar(k, own.mean(), own.std(), fmt="o", color=BLUE, capsize=4, markersize=7)
@@ -80,16 +91,15 @@ def _final_posterior(audit: Audit) -> Figure:
     panel.plot([], [], "o", color=BLUE, label="mean ± 1 standard deviation over episodes")
     panel.plot([], [], ":", color=INK, label="before reading")
     if count <= PANELS:
-        panel.set_xticks(range(count), _names(audit, count))
+        panel.set_xticks(range(count), [name.replace(", ", "\n") for name in names])
     panel.set(xlabel="true secret", ylim=(-0.03, 1.03), xlim=(-0.6, count - 0.4))
-    panel.set_ylabel(f"mass on the true secret after {audit.horizon} releases")
+    panel.set_ylabel(f"mass on the true secret after {horizon} releases")
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     return figure
 
 
-def reliability(audit: Audit) -> Figure:
+def draw_reliability(bins: Bins) -> Figure:
     """How often a secret is true that the auditor gave a certain mass, and how often it gave that mass."""
-    bins: Bins = reliability_bins(audit)
     figure = Figure(figsize=(5.6, 6.2), layout="constrained")
     panel, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     panel.plot([0, 1], [0, 1], color=INK, linestyle=":", linewidth=1.2, label="a perfect forecast")
@@ -108,12 +118,6 @@ def reliability(audit: Audit) -> Figure:
     return figure
 
 
-def _names(audit: Audit, count: int) -> list[str]:
-    """The secrets' names, or their numbers."""
-    names = [row.name for row in audit.secrets]
-    return names if len(names) == count else [f"secret {k + 1}" for k in range(count)]
-
-
 ROLES = {"attack": BLUE, "assisted": ORANGE, "mismatched": PALE}
 
 ROLE_WORDS = {
@@ -125,40 +129,26 @@ ROLE_WORDS = {
 CLOSE = 0.25  # a leakage below this share of H(q) is also shown close up
 
 
-def draw(audit: Audit, folder: Path) -> list[Path]:
-    """Draw all of them into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    makers = {
-        "posterior": posterior,
-        "reliability": reliability,
-        "leakage": leakage,
-        "attacks": attacks,
-        "realised": realised,
-    }
-    paths = []
-    for name, make in makers.items():
-        path = folder / f"{name}.png"
-        make(audit).savefig(path, dpi=130)
-        paths.append(path)
-    return paths
+def draw_leakage(rows: Sequence[AtStep], curves: Curves | None, verdict: Verdict) -> Figure:
+    """The interval at a few times, on the scale of all there is to know and, if it is small, close up.
 
-
-def leakage(audit: Audit) -> Figure:
-    """The interval at a few times, on the scale of all there is to know and, if it is small, close up."""
-    entropy = audit.leakage.entropy
-    rows = [row for row in audit.times if row.step != audit.horizon]
-    rows.append(AtStep(audit.horizon, audit.leakage))
+    Args:
+        rows: the leakage at a few times; the last one is that of the whole run.
+        curves: a preview over time, None where there is none.
+        verdict: whether the upper sides may be believed.
+    """
+    entropy, horizon = rows[-1].leakage.entropy, rows[-1].step
     tallest = max(row.leakage.high for row in rows)
     close = 0.0 < tallest < CLOSE * entropy
     figure = Figure(figsize=(10 if close else 7, 4.4), layout="constrained")
     panels = np.atleast_1d(figure.subplots(1, 2 if close else 1))
     for panel in panels:
-        _interval_bars(panel, rows, audit)
+        _interval_bars(panel, rows, curves, verdict)
         panel.axhline(0.0, color=INK, linewidth=0.8)
         panel.axhline(
             entropy, color=INK, linestyle="--", linewidth=1, label=f"all there is to know, {entropy:.3f}"
         )
-        panel.set(xlabel="releases seen", xlim=(0, 1.04 * audit.horizon + 0.5))
+        panel.set(xlabel="releases seen", xlim=(0, 1.04 * horizon + 0.5))
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         panel.grid(alpha=0.2)
     top = entropy if entropy > 0 else 1.0
@@ -173,15 +163,15 @@ def leakage(audit: Audit) -> Figure:
     return figure
 
 
-def _interval_bars(panel: Axes, rows: list[AtStep], audit: Audit) -> None:
+def _interval_bars(panel: Axes, rows: Sequence[AtStep], curves: Curves | None, verdict: Verdict) -> None:
     steps = [row.step for row in rows]
     ends = [(row.leakage.low, row.leakage.high) for row in rows]
-    believed = "; upper side not to be believed" if words.refused(audit) else ""
+    believed = "; upper side not to be believed" if verdict.refused else ""
     label = f"interval with {ERRORS:g} standard errors{believed}"
-    colour = BLUE if audit.verdict.certified else RED
-    if audit.curves is not None:
-        times = np.arange(1, len(audit.curves.score) + 1)
-        panel.plot(times, audit.curves.score, color=GREEN, linewidth=1.5, label="preview by Kalman filters")
+    colour = BLUE if verdict.certified else RED
+    if curves is not None:
+        times = np.arange(1, len(curves.score) + 1)
+        panel.plot(times, curves.score, color=GREEN, linewidth=1.5, label="preview by Kalman filters")
     panel.vlines(steps, *zip(*ends, strict=True), color=colour, linewidth=5, alpha=0.35, label=label)
     for end in zip(*ends, strict=True):
         panel.plot(steps, end, "_", color=colour, markersize=11)
@@ -192,9 +182,16 @@ def _interval_bars(panel: Axes, rows: list[AtStep], audit: Audit) -> None:
     )
 
 
-def attacks(audit: Audit) -> Figure:
-    """What each attacker gained, in nats and in right guesses."""
-    rows, entropy = audit.attacks[::-1], audit.leakage.entropy
+def draw_attacks(attacks: Sequence[AttackResult], chance: float, high: float, verdict: Verdict) -> Figure:
+    """What each attacker gained, in nats and in right guesses.
+
+    Args:
+        attacks: all of them.
+        chance: accuracy of the best guess without reading.
+        high: what may leak at most by the verdict, nats.
+        verdict: whether that is proven.
+    """
+    rows = attacks[::-1]
     figure = Figure(figsize=(10, 0.42 * max(len(rows), 2) + 2.0), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for place, row in enumerate(rows):
@@ -202,19 +199,18 @@ def attacks(audit: Audit) -> Figure:
         _bar(left, place, row.lower, colour)
         right.barh(place, row.accuracy.value, 0.62, color=colour, alpha=0.6)
         right.plot([row.accuracy.low, row.accuracy.high], [place] * 2, color=INK, linewidth=1.5)
-    high = words.interval(audit)[1]
-    name = "upper bound" if audit.verdict.certified else "no upper bound: H(q)"
+    name = "upper bound" if verdict.certified else "no upper bound: H(q)"
     left.axvline(high, color=RED, linewidth=1.8, label=f"{name}, {high:.3f}")
     left.axvline(0.0, color=INK, linewidth=0.8)
     known = [row.lower.high(ERRORS) for row in rows if np.isfinite(row.lower.high(ERRORS))]
-    reach = max([high, *known, 0.02 * max(entropy, 1.0)])
+    reach = max([high, *known, 0.02 * max(high, 1.0)])
     floor = min([0.0, *(row.lower.low(ERRORS) for row in rows if np.isfinite(row.lower.low(ERRORS)))])
     left.set(xlim=(max(floor, -reach) - 0.03 * reach, 1.08 * reach))
     left.set_xlabel(f"lower bound on the leakage (nats), ± {ERRORS:g} standard errors")
     left.xaxis.set_major_locator(MaxNLocator(6))
     left.set_yticks(range(len(rows)), [row.name for row in rows])
     left.set_ylim(-0.6, max(len(rows), 2) - 0.4)
-    right.axvline(audit.chance, color=INK, linestyle=":", linewidth=1.5, label=f"chance, {audit.chance:.3f}")
+    right.axvline(chance, color=INK, linestyle=":", linewidth=1.5, label=f"chance, {chance:.3f}")
     right.set(xlabel="share of right guesses, 95 % interval", xlim=(0, 1.02))
     for panel in (left, right):
         panel.grid(alpha=0.2, axis="x")
@@ -233,20 +229,25 @@ def _bar(panel: Axes, place: int, bound: Mean, colour: str) -> None:
         panel.plot([bound.low(ERRORS), bound.high(ERRORS)], [place] * 2, color=INK, linewidth=1.5)
 
 
-def realised(audit: Audit) -> Figure:
-    """What single episodes told, beside the average that the verdict speaks of."""
+def draw_realised(realised: np.ndarray, entropy: float, worst: float) -> Figure:
+    """What single episodes told, beside the average that the verdict speaks of.
+
+    Args:
+        realised: (E,) log(posterior/prior) of the true secret, nats.
+        entropy: H(q), nats.
+        worst: what one episode in a hundred exceeds, nats.
+    """
     figure, panel = one_panel()
-    known = audit.realised[np.isfinite(audit.realised)]
-    floor = -2.0 * max(audit.leakage.entropy, 1.0)
+    known = realised[np.isfinite(realised)]
+    floor = -2.0 * max(entropy, 1.0)
     shown = known[known >= floor]
-    missing = len(audit.realised) - len(shown)
+    missing = len(realised) - len(shown)
     ends = (shown.min(), shown.max()) if len(shown) else (0.0, 0.0)
     middle, half = 0.5 * (ends[0] + ends[1]), max(0.5 * (ends[1] - ends[0]), 0.02)
     count = int(np.clip(2 * np.sqrt(len(shown)), 5, 60)) | 1  # odd: one value alone sits in the middle
     bins = np.linspace(middle - 1.02 * half, middle + 1.02 * half, count + 1)
     panel.hist(shown, bins.tolist(), color=BLUE, alpha=0.55)
     if len(shown):
-        worst = words.worst(audit)[0]
         panel.axvline(
             shown.mean(), color=INK, linewidth=1.8, label=f"mean of the episodes shown, {shown.mean():.3f}"
         )

@@ -1,6 +1,6 @@
 """The picture of a frontier: leakage against distortion and against cost."""
 
-from pathlib import Path
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,11 +9,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
-from veil.results.frontier import SMALLEST, Frontier, Point
-from veil.settings import FAMILIES, FAMILY_WORDS, FamilyName
-from veil.stats import ERRORS
+from veil.results.parts import SMALLEST, Point
+from veil.settings import FAMILY_WORDS, FamilyName
+from veil.stats import ERRORS, Mean
 
-LOOKS: dict[FamilyName, tuple[str, str]] = {
+Families = Mapping[FamilyName, list[Point]]
+
+MARKS: dict[FamilyName, tuple[str, str]] = {
     "noise": (INK, "o"),
     "quantised": (ORANGE, "s"),
     "displacement": (BLUE, "^"),
@@ -28,27 +30,28 @@ SMALL = 13  # points of text, so that half the size can still be read
 LINEAR = 0.1  # per cent of cost within which the scale is linear
 
 
-def draw(found: Frontier, path: Path) -> Path:
-    """Draw both panels into a file."""
-    picture(found).savefig(path, dpi=130)
-    return path
+def draw_frontier(families: Families, floor: Mean, entropy: float) -> Figure:
+    """Leakage against distortion on the left, against the change of the cost on the right.
 
-
-def picture(found: Frontier) -> Figure:
-    """Leakage against distortion on the left, against the change of the cost on the right."""
+    Args:
+        families: their points by distortion.
+        floor: least distortion per step at which nothing leaks.
+        entropy: H(q), nats.
+    """
     figure = Figure(figsize=(13, 6.4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.15, 1.0))
     for panel, axis in ((left, "distortion"), (right, "change")):
-        for kind in FAMILIES:
-            _family(panel, found.family(kind), axis)
-        panel.axhline(found.entropy, color=PALE, linestyle="--", linewidth=1.2, zorder=1)
+        for points in families.values():
+            _family(panel, points, axis)
+        panel.axhline(entropy, color=PALE, linestyle="--", linewidth=1.2, zorder=1)
         panel.grid(alpha=0.25)
         panel.tick_params(labelsize=SMALL)
-    left.axvline(found.floor.value, color=INK, linestyle=":", linewidth=2.0, zorder=1)
-    _leakage_axis(left, found.entropy)
-    _distortion_axis(left, found)
-    _cost_axis(right, found)
-    handles, labels = _legend(found)
+    left.axvline(floor.value, color=INK, linestyle=":", linewidth=2.0, zorder=1)
+    every = [point for points in families.values() for point in points]
+    _leakage_axis(left, entropy)
+    _distortion_axis(left, every, floor.value)
+    _cost_axis(right, every)
+    handles, labels = _legend(families)
     figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=SMALL)
     return figure
 
@@ -57,7 +60,7 @@ def _family(panel: Axes, points: list[Point], axis: str) -> None:
     """A line through what may be believed, an interval and a marker at the upper side for every point."""
     if not points:
         return
-    colour, marker = LOOKS[points[0].goal.kind]
+    colour, marker = MARKS[points[0].goal.kind]
     line = [one for one in points if one.trusted]
     panel.plot(_at(line, axis), _uppers(line), color=colour, linewidth=1.8, alpha=0.75, zorder=2)
     for one, place, upper in zip(points, _at(points, axis), _uppers(points), strict=True):
@@ -94,9 +97,8 @@ def _clipped(tick: float, _: int) -> str:
     return f"≤ {tick:g}" if tick <= SMALLEST else f"{tick:g}"
 
 
-def _distortion_axis(panel: Axes, found: Frontier) -> None:
-    known = [one.distortion.value for kind in FAMILIES for one in found.family(kind)]
-    positive = [value for value in (*known, found.floor.value) if value > 0]
+def _distortion_axis(panel: Axes, points: list[Point], floor: float) -> None:
+    positive = [value for value in (*(one.distortion.value for one in points), floor) if value > 0]
     panel.set_xscale("log")
     panel.set_xlim(min(positive) / 1.4, 1.4 * max(positive))
     panel.xaxis.set_major_locator(FixedLocator(_round_numbers(min(positive) / 1.4, 1.4 * max(positive))))
@@ -111,9 +113,9 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
 
 
-def _cost_axis(panel: Axes, found: Frontier) -> None:
+def _cost_axis(panel: Axes, points: list[Point]) -> None:
     """Linear around zero, where most of it happens, and logarithmic beyond."""
-    ends = [end for one in found.points for end in (one.change.low(ERRORS), one.change.high(ERRORS))]
+    ends = [end for one in points for end in (one.change.low(ERRORS), one.change.high(ERRORS))]
     known = [end for end in ends if np.isfinite(end)]
     low, high = min([-0.3 * LINEAR, *known]), max([LINEAR, *known])
     panel.set_xscale("symlog", linthresh=LINEAR)
@@ -126,17 +128,17 @@ def _cost_axis(panel: Axes, found: Frontier) -> None:
     panel.set_xlabel("change of the cost against true data (%)", fontsize=SMALL + 1)
 
 
-def _legend(found: Frontier) -> tuple[list[Line2D], list[str]]:
+def _legend(families: Families) -> tuple[list[Line2D], list[str]]:
     """Families, then what the other marks mean."""
     entries: dict[str, Line2D] = {}
-    for kind in found.kinds:
-        colour, marker = LOOKS[kind]
+    for kind in families:
+        colour, marker = MARKS[kind]
         entries[FAMILY_WORDS[kind]] = Line2D(
             [], [], color=colour, marker=marker, markersize=8.5, linewidth=1.8
         )
     bar = Line2D([], [], color=PALE, linewidth=6, alpha=0.5)
     entries[f"interval, {ERRORS:g} standard errors (marker: upper side)"] = bar
-    if not all(one.trusted for one in found.points):
+    if not all(one.trusted for points in families.values() for one in points):
         hollow = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="", markersize=8.5)
         entries["not to be believed"] = hollow
     floor = Line2D([], [], color=INK, linestyle=":", linewidth=2.0)

@@ -1,13 +1,43 @@
-"""What a measurement found. Numbers only; words, files and pictures are made from this."""
+"""What one recording tells: numbers, the sentences that they allow, files and pictures."""
 
-from dataclasses import dataclass
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import log_softmax, xlogy
 
+from veil.io import csv_text, replace_text, write_json
+from veil.results import text
+from veil.results.parts import Line, ResultError, each, mean_from_dict, number, same_result, text_of
 from veil.settings import MeasureSettings
-from veil.stats import Mean
+from veil.stats import ERRORS, Mean
+from veil.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FILE, TABLE, PICTURE = "measure.json", "measure.csv", "measure.png"
+
+COLUMNS = (
+    *("recording", "verdict", "survives", "rows", "told", "told_error", "low", "high", "filter_error"),
+    *("disagreement", "drop", "as_it_is", "discounted", "discounted_error", "entropy", "likeliest", "odds"),
+    *("fit_p_value", "method"),
+)
+
+JUDGED = ("leak", "no leak")  # verdicts that answer the question
+
+AS_IT_IS = "Truth"
+
+SHARE = 0.1  # of H(q): what is told beyond this is called a leak
+
+DISAGREE = 0.1  # of the posterior mass: filters that are further apart have not understood the releases
+
+FEWEST_WORTH = 10.0  # independent residuals; with fewer the discount is itself not known well enough
 
 LEVEL = 0.01  # of all tests together: how often data from the model itself are rejected
 
@@ -93,8 +123,22 @@ class RecordingFit:
         worth = [axis.effective / max(self.count, 1) / max(axis.spread**2, 1e-12) for axis in self.axes]
         return np.minimum(1.0, np.array(worth))
 
+    def to_dict(self) -> Line:
+        """As in measure.json."""
+        return asdict(self) | {"ok": self.ok, "weights": self.weights()}
 
-ERRORS = 3.0  # standard errors in every interval that people are told
+    @classmethod
+    def from_dict(cls, line: Line) -> "RecordingFit":
+        """From measure.json."""
+        names = [one.name for one in fields(Axis)]
+        return cls(
+            axes=each(line["axes"], lambda row: Axis(**{name: row[name] for name in names})),
+            count=int(line["count"]),
+            best=int(line["best"]),
+            free=np.array(line["free"], float),
+            free_gain=number(line["free_gain"]),
+            free_p=number(line["free_p"]),
+        )
 
 
 @dataclass(frozen=True)
@@ -112,9 +156,12 @@ class RecordingVerdict:
     survives: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Measurement:
     """What one recording, shared in one way, tells about the secret. All information is in nats.
+
+    `print(measurement)` shows the verdict and the main numbers, a notebook also a picture. `save` and `load`
+    keep everything, `plot` draws; `save_measurements` and `load_measurements` do so for several recordings.
 
     Attributes:
         name: of the recording.
@@ -125,6 +172,7 @@ class Measurement:
         steps: releases.
         options: what was asked for; `draws` is 1 where nothing is drawn.
         secrets: of the prior.
+        secret_names: the same with names and units, for people.
         log_prior: log-masses before reading.
         masses: posterior masses, the mean over the draws.
         told: KL(posterior ‖ prior), the mean over the draws and its standard error, filters included.
@@ -140,6 +188,7 @@ class Measurement:
         fit: whether the model explains the recording.
         checked: whether the times of the rows were compared with the system's step.
         verdict: what may be said.
+        version: of the library that made it.
     """
 
     name: str
@@ -150,6 +199,7 @@ class Measurement:
     steps: int
     options: MeasureSettings
     secrets: Float[np.ndarray, "K P"]
+    secret_names: tuple[str, ...]
     log_prior: Float[np.ndarray, " K"]
     masses: Float[np.ndarray, " K"]
     told: Mean
@@ -165,6 +215,13 @@ class Measurement:
     fit: RecordingFit
     checked: bool
     verdict: RecordingVerdict
+    version: str = __version__
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all numbers and words are the same; what is not finite is unknown, hence the same."""
+        return isinstance(other, Measurement) and same_result(self, other)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     @property
     def entropy(self) -> float:
@@ -193,6 +250,268 @@ class Measurement:
         rest = float(np.delete(self.masses, self.likeliest).sum())
         return mass / rest if rest > 0.0 else np.inf
 
+    # Words
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence with its numbers."""
+        way = "shared as it is" if self.policy == AS_IT_IS else f"shared by {self.policy}"
+        what = f"{self.name}, {way}, {self.steps} rows"
+        if self.verdict.name == "leak":
+            return f"{what}: tells {self._amount()} of the {self.entropy:.3f} there are; {self._odds()}."
+        if self.verdict.name == "no leak" and self.entropy > 0.0:
+            most = text.nats(self.high, up=True)
+            return f"{what}: tells at most {most}; shared as it is, it would tell {self.as_it_is:.3f} nats."
+        because = "; ".join(self.verdict.reasons)
+        if self.verdict.name == "no leak":
+            return f"{what}: tells nothing, because {because}."
+        if self.verdict.name == "not enough data":
+            return f"{what}: tells {self._amount()} by the model, and this decides nothing: {because}."
+        misfit = f"the model does not fit, so {self._amount()} is no leakage: {because}."
+        return f"{what}: {misfit} {self._survival()}"
+
+    @property
+    def advice(self) -> str:
+        """What to do next."""
+        if self.verdict.name == "leak":
+            return (
+                "Protect it: try --policy noise, transport or counterfactual here, then `veil audit`, which "
+                "bounds what a policy tells on average."
+            )
+        if self.verdict.name == "no leak":
+            return "One recording is an example; `veil audit` bounds what the policy tells on average."
+        if self.verdict.name == "model does not fit":
+            coloured = any(axis.counts and axis.follow > 0.5 for axis in self.fit.axes)
+            model = "one whose noise is correlated over time" if coloured else "another one"
+            return (
+                "Fit the noise of the system and the secrets of its prior to recordings like this, or "
+                f"measure with {model}. Until then take it that the recording may tell everything."
+            )
+        limit = SHARE * self.entropy
+        undecided = self.told.high(ERRORS) >= limit > self.told.low(ERRORS)
+        if self.fit.examined and (undecided or self.disagreement > DISAGREE):
+            return "Give more --draws, and more --particles if the filters are what is uncertain."
+        return "Record longer, or while more happens: what is calm tells little whatever the sharing."
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the numbers take for granted."""
+        lines = [
+            "What the others did is taken as recorded; what they would have done with other data is not "
+            "known from a log.",
+            "The first row is taken as known to the adversary, who also knows the system, its noise, the "
+            "prior and the policy.",
+        ]
+        if self.policy != AS_IT_IS:
+            lines.append(f"The owner takes its secret for {self.secret_names[self.believed]} (--secret).")
+        if self.filtered:
+            lines.append(
+                f"Means over {self.options.draws} draws of the noise, each read by independent filters of "
+                f"{self.options.particles} particles per secret; the filters' share of the standard error is "
+                f"{self.filter_error:.1g} nats."
+            )
+        if not self.checked:
+            lines.append(
+                "There is no column of times (--time), so that the length of a step was not checked."
+            )
+        return lines
+
+    def summary(self) -> str:
+        """The few lines at the end."""
+        return "\n".join(
+            filter(None, [f"Verdict: {self.verdict.name}.", text.sentence(self.sentence), self.advice])
+        )
+
+    def _survival(self) -> str:
+        """What is left of the leak if the likelihood is discounted for the misfit."""
+        left = text.nats(max(0.0, self.honest_told.value))
+        discount = f"Discounted for the size and the persistence of the residuals, {left} are left"
+        if self.verdict.survives:
+            fraction = text.percent(float(self.honest.max()))
+            return f"{discount}: the leak survives, and {fraction} of the mass is on one secret."
+        if self.fit.worth < FEWEST_WORTH:
+            discount += f", by residuals that are worth {self.fit.worth:.0f} independent ones"
+        return f"{discount}: too little to say that there is a leak, which does not say that there is none."
+
+    def _amount(self) -> str:
+        """What is told, with its interval where there is one."""
+        if self.told.error == 0.0:
+            return text.nats(self.told.value)
+        interval = f"{self.low:.3f} to {self.high:.3f} with {ERRORS:g} standard errors"
+        return f"{text.nats(self.told.value)}, {interval},"
+
+    def _odds(self) -> str:
+        """The secret with the largest mass, and its odds."""
+        odds = self.odds
+        shown = "more than a million" if odds > 1e6 else f"{odds:.0f}" if odds >= 10 else f"{odds:.1f}"
+        return f"the likeliest secret is {self.secret_names[self.likeliest]}, {shown} to one"
+
+    def _title(self) -> str:
+        return f"Measurement of {self.name} on {self.system}: {self.verdict.name}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """The main numbers by name."""
+        most = f"of {self.entropy:.3f} nats"
+        return [
+            (f"told by {self.steps} rows", f"{self.told.value:.3f} [{self.low:.3f}, {self.high:.3f}] {most}"),
+            ("likeliest secret", f"{self.secret_names[self.likeliest]} (mass {self.masses.max():.3f})"),
+            ("discounted for the misfit", f"{max(0.0, self.honest_told.value):.3f} nats"),
+            ("shared as it is", f"{self.as_it_is:.3f} nats"),
+            ("p-value of the model", f"{self.fit.p_value:.3g}"),
+            ("method", self.method),
+        ]
+
+    def __str__(self) -> str:
+        said = "\n".join(textwrap.fill(line, 100) for line in (text.sentence(self.sentence), self.advice))
+        return "\n".join([self._title(), said, text.text_table(("", ""), self._rows())])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        said = text.sentence(self.sentence)
+        return text.notebook_page(self._title(), said, ("", ""), self._rows(), self.plot())
+
+    # Files
+
+    def line(self) -> Line:
+        """The numbers of one line of measure.csv."""
+        values = (
+            *(self.name, self.verdict.name, self.verdict.survives, self.steps, self.told.value),
+            *(self.told.error, self.low, self.high, self.filter_error, self.disagreement, self.drop.value),
+            *(self.as_it_is, self.honest_told.value, self.honest_told.error, self.entropy),
+            *(self.secret_names[self.likeliest], self.odds, self.fit.p_value, self.method),
+        )
+        return dict(zip(COLUMNS, values, strict=True))
+
+    def to_dict(self) -> Line:
+        """What measure.json says about one recording."""
+        return {
+            **self.line(),
+            "system": self.system,
+            "policy": self.policy,
+            "sentence": self.sentence,
+            "reasons": self.verdict.reasons,
+            "advice": self.advice,
+            "assumptions": self.assumptions,
+            "standard_errors": ERRORS,
+            "options": asdict(self.options),
+            "filtered": self.filtered,
+            "times_checked": self.checked,
+            "secrets": self.secrets,
+            "secret_names": self.secret_names,
+            "log_prior": self.log_prior,
+            "believed": self.believed,
+            "posterior": self.masses,
+            "discounted_posterior": self.honest,
+            "drop_error": self.drop.error,
+            "fit": self.fit.to_dict(),
+            "trail": self.trail,
+            "residuals": self.scores,
+            "version": self.version,
+        }
+
+    @classmethod
+    def from_dict(cls, line: Line) -> "Measurement":
+        """The measurement that measure.json speaks of."""
+        secrets = np.array(line["secrets"], float)
+        count, axes = len(secrets), len(line["fit"]["axes"])
+        return cls(
+            **{name: text_of(line[name]) for name in ("system", "policy", "method", "version")},
+            name=text_of(line["recording"]),
+            filtered=bool(line["filtered"]),
+            steps=int(line["rows"]),
+            options=MeasureSettings(**line["options"]),
+            secrets=secrets,
+            secret_names=each(line["secret_names"], text_of),
+            log_prior=np.array(line["log_prior"], float),
+            masses=np.array(line["posterior"], float),
+            told=mean_from_dict(line, "told"),
+            drop=mean_from_dict(line, "drop"),
+            filter_error=number(line["filter_error"]),
+            disagreement=number(line["disagreement"]),
+            as_it_is=number(line["as_it_is"]),
+            honest=np.array(line["discounted_posterior"], float),
+            honest_told=mean_from_dict(line, "discounted"),
+            trail=np.array(line["trail"], float).reshape(-1, count),
+            scores=np.array(line["residuals"], float).reshape(-1, axes),
+            believed=int(line["believed"]),
+            fit=RecordingFit.from_dict(line["fit"]),
+            checked=bool(line["times_checked"]),
+            verdict=RecordingVerdict(
+                text_of(line["verdict"]), each(line["reasons"], text_of), bool(line["survives"])
+            ),
+        )
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Write measure.json and measure.csv into a folder, each in one move."""
+        return save_measurements([self], folder)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "Measurement":
+        """The measurement that was saved in a folder; a `ResultError` says what is wrong with its file."""
+        found = load_measurements(folder)
+        if len(found) != 1:
+            path = Path(folder) / FILE
+            raise ResultError(f"{path} holds {len(found)} recordings; load_measurements reads all of them.")
+        return found[0]
+
+    # Pictures
+
+    def plot(self) -> "Figure":
+        """The posterior over time, what it tells, and the residuals of the best secret."""
+        from veil.results import measurement_plots as plots
+
+        figure, (belief, nats, residuals) = plots.three_panels(
+            f"{self.name}: {self.verdict.name}", self.verdict.name
+        )
+        plots.draw_belief(belief, self.trail, self.secret_names, filtered=self.filtered)
+        # The trail is a mean over draws, which is less sure than each of them: only one draw has this curve.
+        prior = np.exp(self.log_prior)
+        curve = None if self.filtered else np.sum(xlogy(self.trail, self.trail / prior[None, :]), axis=1)
+        ends = (self.low, self.told.value, self.high)
+        left = max(0.0, self.honest_told.value)
+        plots.draw_told(nats, curve, len(self.trail), ends, left, self.entropy)
+        labels = [
+            f"{axis.name}: {axis.spread:.3g} times the noise" + ("" if axis.counts else " (not judged)")
+            for axis in self.fit.axes
+        ]
+        plots.draw_residuals(residuals, self.scores, labels, self.secret_names[self.fit.best])
+        return figure
+
+
+def save_measurements(found: Sequence[Measurement], folder: Path | str) -> list[Path]:
+    """Write measure.json and measure.csv about several recordings, each file in one move."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"unit": "nats", "version": __version__, "recordings": [one.to_dict() for one in found]}
+    rows = csv_text(COLUMNS, (one.line() for one in found))
+    return [write_json(folder / FILE, content), replace_text(folder / TABLE, rows)]
+
+
+def plot_measurements(found: Sequence[Measurement]) -> "Figure":
+    """One recording in detail, or all of them beside each other."""
+    from veil.results import measurement_plots as plots
+
+    if len(found) == 1:
+        return found[0].plot()
+    rows = [
+        plots.Bar(one.name, one.verdict.name, one.told.value, (one.low, one.high), one.honest_told.value)
+        for one in found
+    ]
+    return plots.draw_recordings(rows, found[0].entropy)
+
+
+def load_measurements(folder: Path | str) -> list[Measurement]:
+    """All measurements that were saved in a folder; a `ResultError` says what is wrong with its file."""
+    path, again = Path(folder) / FILE, "Give the `veil measure` that made it once more."
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return [Measurement.from_dict(line) for line in content["recordings"]]
+    except OSError as error:
+        raise ResultError(f"{path} cannot be read ({error.strerror}). {again}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ResultError(f"{path} is cut short or was changed. {again}") from error
+
 
 def entropy(masses: Float[np.ndarray, " K"]) -> float:
     """−Σ p log p."""
@@ -211,10 +530,3 @@ def posterior(
     """Log posterior masses; a likelihood that is not a number counts as very unlikely."""
     known = np.nan_to_num(log_likelihood, nan=-1e9, neginf=-1e9, posinf=1e9)
     return log_softmax(log_prior + known, axis=-1)
-
-
-SHARE = 0.1  # of H(q): what is told beyond this is called a leak
-
-DISAGREE = 0.1  # of the posterior mass: filters that are further apart have not understood the releases
-
-FEWEST_WORTH = 10.0  # independent residuals; with fewer the discount is itself not known well enough

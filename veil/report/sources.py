@@ -1,7 +1,8 @@
-"""What a folder of `veil train` or of `veil audit` holds."""
+"""What the folders of `veil train`, `veil audit` and `veil frontier` hold, collected for one report."""
 
 import json
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,10 +10,14 @@ from veil.io import StoreError
 from veil.learners import run as runs
 from veil.learners.run import Run, Settings
 from veil.learners.training import METRICS
-from veil.report.audit_reader import AUDIT, Found, read_audit
-from veil.report.blocks import ReportError
+from veil.report.blocks import Block, Column, Missing, ReportError
+from veil.report.episode import Episode, play
+from veil.results import Audit, Frontier
+from veil.results.audit import FILE as AUDIT
+from veil.results.parts import ResultError
 from veil.sharing.account import Account, read_account
 from veil.sharing.ledger import LedgerError
+from veil.systems.base import System
 
 LEDGERS = ("share/ledger.jsonl", "ledger.jsonl")
 
@@ -26,9 +31,13 @@ POLICIES = {
     "Counterfactual": "counterfactual",
 }
 
+NOUNS = {"platoon": "driver", "colouredplatoon": "driver", "idmplatoon": "driver", "gain": "gain"}
+
 USUAL_STEPS = 50  # releases per episode that `veil audit` takes if it is told nothing
 
 SLACK = 60.0  # seconds by which copying may mix up the ages of files
+
+Build = Callable[[str], System | None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,6 @@ class Source:
         folder: where it is.
         name: what people call it.
         run: settings and result of the training; None where only an audit was given.
-        history: metrics of the training, one line per update.
         audit: None where there is none yet.
         account: the ledger of the live stream; None where nothing was shared.
         environment: where the run was begun, as its file says; empty where there is none.
@@ -49,8 +57,7 @@ class Source:
     folder: Path
     name: str
     run: Run | None
-    history: tuple[dict[str, float], ...]
-    audit: Found | None
+    audit: Audit | None
     account: Account | None
     environment: dict[str, object]
     note: str = ""
@@ -75,6 +82,11 @@ class Source:
         return snake(self.audit.system) if self.audit is not None else ""
 
     @property
+    def noun(self) -> str:
+        """What the secret is called in sentences."""
+        return NOUNS.get(self.system, "secret")
+
+    @property
     def horizon(self) -> int:
         """Releases per episode."""
         if self.audit is not None:
@@ -94,6 +106,86 @@ class Source:
         words = ["veil", "audit", self.command_system, "--policy", self.policy]
         words += [] if self.horizon == USUAL_STEPS else ["--steps", str(self.horizon)]
         return shlex.join([*words, *more])
+
+    def not_audited(self) -> Missing:
+        """What stands where an audit would."""
+        return Missing(f"{self.name} has not been audited yet.", self.audit_command())
+
+
+@dataclass(frozen=True)
+class Material:
+    """All that one report is made of.
+
+    Attributes:
+        title: of the report.
+        sources: the runs, in the order of their columns.
+        episodes: one simulated episode by the name of its run, where the policy is known.
+        frontier: None where none was given.
+        date: of the report, for people; empty if it does not matter.
+    """
+
+    title: str
+    sources: tuple[Source, ...]
+    episodes: dict[str, Episode]
+    frontier: Frontier | None = None
+    date: str = ""
+
+    @property
+    def audited(self) -> list[tuple[str, Audit]]:
+        """Names and audits of the runs that have one."""
+        return [(source.name, source.audit) for source in self.sources if source.audit is not None]
+
+    def columns(self, make: Callable[[Source], tuple[Block, ...]]) -> tuple[Column, ...]:
+        """What a section has to say about each run."""
+        return tuple(Column(source.name, make(source)) for source in self.sources)
+
+    def own_columns(self, make: Callable[[Source], tuple[Block, ...]]) -> tuple[Column, ...]:
+        """Columns of the runs that something is there of, or could be.
+
+        A way of sharing that was not learned has no training, and often no ledger and no episode. That is
+        said where there is nothing else to say, and left out beside runs that have them.
+        """
+        columns = [column for column in self.columns(make) if column.blocks]
+        learned = {source.name for source in self.sources if source.learned}
+        kept = [
+            one for one in columns if one.name in learned or not all(x.kind == "missing" for x in one.blocks)
+        ]
+        return tuple(kept or columns)
+
+
+def gather(
+    folders: Sequence[Path],
+    *,
+    names: Sequence[str] = (),
+    frontier: Path | None = None,
+    title: str = "",
+    date: str = "",
+    build: Build = lambda name: None,
+) -> Material:
+    """Read all folders; `ReportError` says what is wrong with one of them.
+
+    Args:
+        folders: of `veil train` or `veil audit`, in the order of their columns.
+        names: what to call them; the names of the folders if not given.
+        frontier: folder of `veil frontier`.
+        title: of the report.
+        date: of the report, for people.
+        build: the system of a name, to play a simulated episode in; None where it is not known.
+    """
+    if names and len(names) != len(folders):
+        raise ReportError(f"{len(folders)} folders need as many names, not {len(names)}.")
+    given = zip(folders, names or [""] * len(folders), strict=True)
+    sources = told_apart([collect(folder, name) for folder, name in given])
+    known = None
+    if frontier is not None:
+        try:
+            known = Frontier.load(frontier)
+        except ResultError as error:
+            raise ReportError(str(error)) from error
+    _same_system(sources, "" if known is None else known.system, frontier)
+    episodes = {source.name: episode for source in sources if (episode := _episode(source, build))}
+    said = title or f"What sharing tells about the {sources[0].noun}"
+    return Material(said, tuple(sources), episodes, known, date)
 
 
 def plain_name(name: str) -> str:
@@ -117,9 +209,12 @@ def collect(folder: Path, name: str = "") -> Source:
             f"{folder} has neither {runs.RUN} of a training nor {AUDIT} of an audit. `veil train` and "
             "`veil audit` make such folders; an audit that was stopped goes on by the same command."
         )
-    run, history = _training(folder) if trained else (None, ())
-    audit = read_audit(place) if (place / AUDIT).exists() else None
-    made = Source(folder, name or label(folder), run, history, audit, _account(folder), _environment(folder))
+    try:
+        run = _run(folder) if trained else None
+        audit = Audit.load(place) if (place / AUDIT).exists() else None
+    except ResultError as error:
+        raise ReportError(str(error)) from error
+    made = Source(folder, name or label(folder), run, audit, _account(folder), _environment(folder))
     return replace(made, note=_doubt(made))
 
 
@@ -130,7 +225,7 @@ def label(folder: Path) -> str:
 
 
 def told_apart(sources: list[Source]) -> list[Source]:
-    """With names that no two share: more of the path, or a number."""
+    """With names that no two share: a number is added where they do."""
     names = [source.name for source in sources]
     return [
         replace(source, name=f"{source.name} ({place})") if names.count(source.name) > 1 else source
@@ -138,16 +233,35 @@ def told_apart(sources: list[Source]) -> list[Source]:
     ]
 
 
-def _training(folder: Path) -> tuple[Run, tuple[dict[str, float], ...]]:
+def _same_system(sources: Sequence[Source], other: str, frontier: Path | None) -> None:
+    """Numbers of different systems mean nothing beside each other."""
+    first = sources[0]
+    for source in sources[1:]:
+        if source.system != first.system:
+            raise ReportError(
+                f"{first.folder} is about {first.command_system}, {source.folder} about "
+                f"{source.command_system}. Make a report for each."
+            )
+    if other and plain_name(other) != first.system:
+        raise ReportError(f"the frontier in {frontier} is about {other}, not {first.command_system}.")
+
+
+def _episode(source: Source, build: Build) -> Episode | None:
+    """Played where the policy and its system are at hand."""
+    system = None if source.run is None else build(source.run.settings.system)
+    return None if system is None else play(source.folder, system, source.horizon)
+
+
+def _run(folder: Path) -> Run:
     try:
-        run, history = runs.read(folder), tuple(runs.history(folder))
+        run = Run.load(folder)
     except (StoreError, OSError, UnicodeDecodeError) as error:
         raise ReportError(str(error)) from error
     if not run.finished:
         raise ReportError(f"the run in {folder} is not finished: the command that began it goes on.")
-    if not all(isinstance(line, dict) and "update" in line for line in history):
+    if not all(isinstance(line, dict) and "update" in line for line in run.history):
         raise ReportError(f"{folder / METRICS} was changed. {runs.ADVICE}")
-    return run, history
+    return run
 
 
 def _environment(folder: Path) -> dict[str, object]:

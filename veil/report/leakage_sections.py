@@ -1,0 +1,342 @@
+"""The sections about what leaks: the threat model, beliefs over time, attackers, and other scenarios."""
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from veil.plots import INK
+from veil.report.blocks import (
+    ACCENT,
+    GREY,
+    SOFT,
+    WARN,
+    Block,
+    Bullets,
+    Missing,
+    Picture,
+    Section,
+    Table,
+    Text,
+    canvas,
+    quiet,
+    svg,
+)
+from veil.report.sources import Material, Source
+from veil.results import Audit
+from veil.results import text as words
+from veil.results.parts import AttackResult, Curves, ScenarioResult
+
+THREAT = (
+    "The adversary of this report is a strong one: it knows the model, the way of sharing and the list of "
+    "possible secrets with their probabilities, and it reads everything that is shared. All that is kept "
+    "from it is which secret is the true one, the true states, and the owner's private random numbers."
+)
+
+
+def threat_section(material: Material) -> Section | None:
+    """What all audits grant is said once, what only one of them says in its own column."""
+    lists = [audit.threat_model for _, audit in material.audited]
+    if not lists:
+        return None
+    common = tuple(line for line in lists[0] if all(line in other for other in lists))
+    own = {name: tuple(x for x in audit.threat_model if x not in common) for name, audit in material.audited}
+    columns = material.columns(lambda source: (Bullets(own[source.name]),) if own.get(source.name) else ())
+    kept = tuple(column for column in columns if column.blocks)
+    lead = "A statement about privacy is worth as much as the adversary that it is made against."
+    return Section("threat", "Who is kept from knowing what", lead, (Text(THREAT), Bullets(common)), kept)
+
+
+PANELS = 8  # most secrets that get a panel each
+
+CLOSE = 0.25  # a leakage below this fraction of all there is to know is also shown close up
+
+FLAT = (
+    "There is no curve over time for this way of sharing: its releases carry no noise of their own, so that "
+    "a filter has no density to weigh them by."
+)
+
+
+def beliefs_section(material: Material) -> Section:
+    """What the adversary believes over time, secret by secret, and what that amounts to in nats."""
+    lead = "Release by release: how sure does the adversary become of the right secret?"
+    columns = material.columns(_beliefs)
+    return Section("beliefs", "What the adversary comes to believe", lead, (), columns)
+
+
+def _beliefs(source: Source) -> tuple[Block, ...]:
+    audit = source.audit
+    if audit is None:
+        return (source.not_audited(),)
+    first = Text(FLAT) if audit.curves is None else _posterior(audit, audit.curves)
+    return first, _over_time(audit), Text(_single_runs(audit)), _by_secret(audit)
+
+
+def _posterior(audit: Audit, curves: Curves) -> Picture:
+    """Mean mass on the true secret, a panel for each, or a line for each where there are many."""
+    last = curves.posterior[:, -1]
+    ends = [words.percent(float(end)) for end in (last.min(), last.max())]
+    reach = ends[0] if ends[0] == ends[1] else " to ".join(ends)
+    says = f"Belief in the true secret over {audit.horizon} releases; at the end {reach}."
+    caption = (
+        f"The belief that the adversary gives to the true secret, averaged over episodes: {reach} at the "
+        f"end, where {words.percent(audit.chance)} is what it began with. A line that stays on the dotted "
+        "one learns nothing; one that climbs to 1 has found the secret."
+    )
+    many = len(curves.posterior) > PANELS or len(audit.secrets) != len(curves.posterior)
+    return Picture(_belief_lines(curves) if many else _belief_panels(audit, curves), says, caption)
+
+
+def _belief_panels(audit: Audit, curves: Curves) -> str:
+    count = len(curves.posterior)
+    columns = 1 if count == 1 else 2
+    rows = -(-count // columns)
+    names = [part.name.replace(", ", "\n") for part in audit.secrets]
+    figure = canvas((1.6 + 0.18 * max(name.count("\n") + 1 for name in names)) * rows + 0.9)
+    panels = np.atleast_1d(figure.subplots(rows, columns, sharex=True, sharey=True)).ravel()
+    for panel, mean, spread, part, name in zip(
+        panels, curves.posterior, curves.spread, audit.secrets, names, strict=False
+    ):
+        _band(panel, mean, spread)
+        panel.axhline(math.exp(-part.leakage.entropy), color=INK, linestyle=":", linewidth=1.3)
+        panel.set_title(name, fontsize=10.5)
+    for panel in panels[count:]:
+        panel.set_axis_off()
+    figure.supxlabel("releases seen", fontsize=11)
+    figure.supylabel("belief in the true secret", fontsize=11)
+    handles = [
+        Line2D([], [], color=ACCENT, linewidth=2.2),
+        Line2D([], [], color=SOFT, linewidth=8, alpha=0.5),
+        Line2D([], [], color=INK, linestyle=":"),
+    ]
+    figure.legend(handles, ["mean", "± 1 sd", "before reading"], loc="outside upper center", ncols=3)
+    return svg(figure)
+
+
+def _band(panel: Axes, mean: np.ndarray, spread: np.ndarray) -> None:
+    times = np.arange(1, len(mean) + 1)
+    low, high = np.clip(mean - spread, 0.0, 1.0), np.clip(mean + spread, 0.0, 1.0)
+    panel.fill_between(times, low, high, color=SOFT, alpha=0.5, linewidth=0)
+    panel.plot(times, mean, color=ACCENT, linewidth=2.2, marker="o" if len(times) == 1 else None)
+    panel.set_ylim(-0.03, 1.03)
+    panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    quiet(panel)
+
+
+def _belief_lines(curves: Curves) -> str:
+    figure = canvas(3.4)
+    panel = figure.subplots()
+    times = np.arange(1, curves.posterior.shape[1] + 1)
+    panel.plot(times, curves.posterior.T, color=SOFT, linewidth=0.9)
+    panel.plot(times, curves.posterior.mean(axis=0), color=ACCENT, linewidth=2.4, label="mean over secrets")
+    panel.set(xlabel="releases seen", ylabel="belief in the true secret", ylim=(-0.03, 1.03))
+    panel.legend(loc="upper left")
+    quiet(panel)
+    return svg(figure)
+
+
+def _over_time(audit: Audit) -> Picture:
+    """The interval at a few times, on the scale of all there is and, if it is small, close up."""
+    entropy = audit.leakage.entropy
+    rows = {row.step: (row.leakage.low, row.leakage.high) for row in audit.times}
+    rows[audit.horizon] = audit.interval  # what the verdict stands for
+    tallest = max(high for _, high in rows.values())
+    close = 0.0 < tallest < CLOSE * entropy
+    figure = canvas(4.6 if close else 2.9)
+    panels = np.atleast_1d(figure.subplots(2 if close else 1, 1, sharex=True))
+    for panel in panels:
+        ends = [low for low, _ in rows.values()], [high for _, high in rows.values()]
+        colour = WARN if audit.verdict.refused else ACCENT
+        panel.vlines(list(rows), *ends, color=colour, linewidth=7, alpha=0.8)
+        panel.plot(list(rows), ends[1], "_", color=colour, markersize=11, markeredgewidth=2)
+        if audit.curves is not None:
+            times = np.arange(1, len(audit.curves.score) + 1)
+            panel.plot(times, np.clip(audit.curves.score, 0.0, None), color=GREY, linewidth=1.5)
+        panel.set_xlim(0, 1.04 * audit.horizon + 0.5)
+        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        quiet(panel)
+    top = max(entropy, 1e-3)
+    panels[0].axhline(entropy, color=INK, linestyle="--", linewidth=1.2)
+    panels[0].set_ylim(-0.02 * top, 1.08 * top)
+    panels[0].set_title(f"out of all there is to know, {entropy:.3f} nats", loc="left", fontsize=10.5)
+    if close:
+        panels[1].set_ylim(-0.02 * tallest, 1.25 * tallest)
+        panels[1].set_title("the same, close up", loc="left", fontsize=10.5)
+    figure.supylabel("leakage (nats)", fontsize=11)
+    panels[-1].set_xlabel("releases seen")
+    told = f"{words.interval_text(audit.interval, entropy)} nats"
+    bars = (
+        "bars begin at what is proven and end at all there is"
+        if audit.verdict.refused
+        else "bars are proven intervals"
+    )
+    preview = "" if audit.curves is None else ", the grey line is a quick preview by Kalman filters"
+    caption = (
+        f"What has leaked after so many releases: {bars} ({told} at the end, three standard errors "
+        f"included){preview}, the dashed line is everything."
+    )
+    return Picture(svg(figure), f"Leakage over time, {told} after {audit.horizon} releases.", caption)
+
+
+def _single_runs(audit: Audit) -> str:
+    """Averages hide single runs, so these are told."""
+    known = [audit.realised_quantile(fraction) for fraction in (0.5, 0.95, 0.99, 1.0)]
+    if audit.verdict.refused or not all(map(math.isfinite, known)):
+        return "What single runs told is not known here: the filter is not to be believed."
+    half, twentieth, hundredth, most = (words.signed(value, 3) for value in known)
+    return (
+        f"An average hides single runs. Of the {audit.episodes} that were played, half told less than {half} "
+        f"nats, one in twenty more than {twentieth}, one in a hundred more than {hundredth}, and the one "
+        f"that told most {most}."
+    )
+
+
+def _by_secret(audit: Audit) -> Table:
+    rows = tuple(
+        (
+            part.name.replace("_", " "),
+            words.interval_text((part.leakage.low, part.leakage.high), part.leakage.entropy),
+        )
+        for part in (*audit.secrets, *audit.components)
+    )
+    caption = "The same by secret: no secret should be much worse off than the average."
+    return Table(caption, ("secret", "leakage, nats"), rows)
+
+
+ROLES = {"attack": "", "assisted": "knows more", "mismatched": "believes something wrong"}
+
+COLOURS = {"attack": ACCENT, "assisted": WARN, "mismatched": GREY}
+
+PLAIN = {
+    "Bayes": "the strongest filter there is for this kernel",
+    "exact observer": "weighs true states by the model; nothing is better",
+    "Kalman bank": "one Kalman filter per secret",
+    "prior": "does not read; guesses by the prior",
+    "least squares": "fits the secret to the releases as if they were true",
+    "takes data for true": "thinks that nothing was changed",
+    "bootstrap filter": "the textbook particle filter",
+    "learned": "a network trained on transcripts, without a model",
+    "knows the first state": "was told where the system started",
+    "four runs of one secret": "reads four runs of the same owner",
+    "twice the horizon": "reads twice as long",
+}
+
+
+def attackers_section(material: Material) -> Section:
+    """Who tried to find the secret, and how far each one came."""
+    lead = "Several adversaries read the same releases. The best of those who play by the rules counts."
+    blocks: tuple[Block, ...] = (_attack_table(material),) if material.audited else ()
+    columns = material.columns(_attackers)
+    return Section("attackers", "Who tried, and how far they came", lead, blocks, columns)
+
+
+def _attackers(source: Source) -> tuple[Block, ...]:
+    if source.audit is None:
+        return (source.not_audited(),)
+    return (_accuracies(source.audit),) if source.audit.attacks else ()
+
+
+def _attack_table(material: Material) -> Table:
+    """A row for each attacker of any run, fair ones first; a column for each run."""
+    audits = material.audited
+    rows: dict[str, AttackResult] = {}
+    for role in ROLES:
+        for _, audit in audits:
+            rows |= {row.name: row for row in audit.attacks if row.role == role and row.name not in rows}
+    alone = len(audits) == 1
+    lines = []
+    for name, row in rows.items():
+        does = "; ".join(filter(None, (PLAIN.get(name, ""), ROLES[row.role])))
+        cells = [_attack_cells(audit, name) for _, audit in audits]
+        lines.append(
+            (name, does, *(cells[0] if alone else ("\n".join(filter(None, cell)) for cell in cells)))
+        )
+    heads = ("right guesses", "learns at least, nats") if alone else tuple(name for name, _ in audits)
+    chance = " and ".join(sorted({words.percent(audit.chance) for _, audit in audits}))
+    both = "" if alone else "Each cell has the right guesses and the nats that are learned at least. "
+    caption = (
+        f"{both}Guessing blindly is right in {chance} of cases. Brackets are 95 % intervals, ± is one "
+        "standard error. Whoever knows more than the threat model grants, or believes something wrong, does "
+        "not enter the verdict."
+    )
+    return Table(caption, ("attacker", "what it does", *heads), tuple(lines))
+
+
+def _attack_cells(audit: Audit, name: str) -> tuple[str, str]:
+    row = next((one for one in audit.attacks if one.name == name), None)
+    return ("", "") if row is None else (words.accuracy_text(row), words.mean_text(row.lower))
+
+
+def _accuracies(audit: Audit) -> Picture:
+    """How often each attacker is right, the fair ones on top."""
+    order = list(ROLES)
+    rows = sorted(audit.attacks, key=lambda row: order.index(row.role) if row.role in ROLES else len(order))
+    figure = canvas(0.3 * max(len(rows), 3) + 1.15)
+    panel = figure.subplots()
+    for place, row in enumerate(rows[::-1]):
+        panel.barh(place, row.accuracy.value, 0.66, color=COLOURS.get(row.role, GREY), alpha=0.75)
+        panel.plot([row.accuracy.low, row.accuracy.high], [place] * 2, color=INK, linewidth=1.6)
+    panel.axvline(audit.chance, color=INK, linestyle=":", linewidth=1.6)
+    panel.set_yticks(np.arange(len(rows)), [row.name for row in rows[::-1]])
+    panel.set(xlim=(0.0, 1.02), ylim=(-0.6, max(len(rows), 2) - 0.4))
+    panel.set_xlabel("fraction of right guesses")
+    quiet(panel, "x")
+    best = audit.best_attack
+    reach = ""
+    if best is not None:
+        reach = f"The best of those who play by the rules is right {words.accuracy_text(best)}. "
+    caption = (
+        f"{reach}Blue bars play by the rules, orange ones know more, grey ones believe something wrong; the "
+        f"dotted line is chance, {words.percent(audit.chance)}, the dark lines are 95 % intervals."
+    )
+    return Picture(svg(figure), f"Right guesses of {len(rows)} attackers. {reach}", caption)
+
+
+SCENARIO_HEADS = (
+    "scenario",
+    "best attacker",
+    "right guesses",
+    "chance",
+    "learns at least, nats",
+    "distortion",
+)
+
+
+def scenarios_section(material: Material) -> Section:
+    """What leaks where the plant is not the model."""
+    lead = "All numbers above hold if the system behaves as its model says. Real systems do not, quite."
+    columns = material.own_columns(_scenarios)
+    return Section("scenarios", "When the plant is not the model", lead, (), columns)
+
+
+def _scenarios(source: Source) -> tuple[Block, ...]:
+    audit = source.audit
+    if audit is None:
+        return (source.not_audited(),)
+    if not audit.scenarios:
+        said = (
+            "This was not tried. Scenarios in which the system, its noise or what the owner believes differs "
+            "from the model take several minutes:"
+        )
+        return (Missing(said, source.audit_command("--scenarios")),)
+    rows = tuple(_scenario_row(one) for one in audit.scenarios if one.attacks)
+    caption = "In each scenario, the attacker who learned most. They have no upper bound: more may leak."
+    worst, said = audit.worst_scenario, ()
+    if worst is not None:
+        scenario, row = worst
+        said = (
+            Text(
+                f"The worst of them is “{scenario.name}”: {row.name} learns at least "
+                f"{words.mean_text(row.lower)} of {scenario.entropy:.3f} nats."
+            ),
+        )
+    return (*said, Table(caption, SCENARIO_HEADS, rows))
+
+
+def _scenario_row(scenario: ScenarioResult) -> tuple[str, ...]:
+    known = [row for row in scenario.attacks if math.isfinite(row.lower.value)]
+    best = max(known, key=lambda row: row.lower.value, default=scenario.attacks[0])
+    told = words.accuracy_text(best), words.percent(scenario.chance), words.mean_text(best.lower)
+    return (scenario.name, best.name, *told, words.mean_text(scenario.distortion))
