@@ -292,8 +292,12 @@ def test_the_quantities_of_a_system_come_with_their_units_and_survive_a_variant(
     used = jax.tree.map(np.asarray, vars(jax.vmap(lambda record: use(system, record))(records)))
     rows = {row.name: row for row in table(system, used, used, None, np.asarray(records.index))}
     assert rows["largest level"].unit == "m" and rows["mean push"].unit == "N"
-    assert rows["largest level"].value.value == pytest.approx(np.asarray(records.states).max(axis=(1, 2)).mean())
-    assert rows["mean push"].value.value == pytest.approx(np.asarray(records.public.external).mean(), abs=1e-6)
+    assert rows["largest level"].value.value == pytest.approx(
+        np.asarray(records.states).max(axis=(1, 2)).mean()
+    )
+    assert rows["mean push"].value.value == pytest.approx(
+        np.asarray(records.public.external).mean(), abs=1e-6
+    )
     assert rows["mean push"].change == Mean(0.0, 0.0)  # against itself
     assert system.nouns == Nouns("the tank", "the leak rate", "leak")
 

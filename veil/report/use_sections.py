@@ -127,14 +127,6 @@ def _episode_picture(episode: Episode) -> Picture:
     return Picture(svg(figure), "True, shared and estimated state over one episode.", caption)
 
 
-LABELS = {
-    "E[a²]": "mean squared acceleration",
-    "E[(Δa)²]": "mean squared change of acceleration",
-    "smallest gap": "smallest gap to the vehicle ahead",
-    "time to collision": "shortest time to collision",
-}
-
-
 def cost_section(material: Material) -> Section | None:
     """What sharing costs the owner beside true data; None before anything was audited, as others say."""
     if not material.audited:
@@ -154,8 +146,7 @@ def _cost_rows(rows: tuple[Quantity, ...]) -> Cells:
     picked = {}
     for row in rows:
         if row.true_data is not None and row.change is not None:
-            label = LABELS.get(row.name, row.name)
-            picked[label] = (row.unit, f"{words.amount(row.value.value)} ({words.change_text(row)})")
+            picked[row.name] = (row.unit, f"{words.amount(row.value.value)} ({words.change_text(row)})")
     return picked
 
 
