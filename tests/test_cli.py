@@ -48,6 +48,8 @@ for name in dir(veil):
     assert getattr(veil, name) is not None, name
 assert dir(veil) == {documented}  # nor do uses add to it
 assert callable(veil.audit) and callable(veil.rollout.rollout) and callable(veil.rollout.follow)
+import veil.reports.page
+assert callable(veil.report)  # no module takes the place of a verb
 for name in ("sys", "importlib", "TYPE_CHECKING", "nonsense"):
     try:
         getattr(veil, name)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.command_lines import quick, veil
-from tests.report.made_folders import audit_folder, certified, frontier_folder, run_folder
+from tests.reports.made_folders import audit_folder, certified, frontier_folder, run_folder
 from veil.cli import report as command
 from veil.learners import run as runs
 from veil.systems import Gain

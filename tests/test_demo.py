@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.command_lines import quick, veil
-from tests.report.made_folders import SCORE, Noisy, certified, leaking
+from tests.reports.made_folders import SCORE, Noisy, certified, leaking
 from veil.cli import report
 from veil.cli.live_view import row, table, view
 from veil.cli.vehicle import Vehicle

@@ -14,7 +14,7 @@ LAYERS = (
     *("version", "types", "linalg", "stats", "io", "settings", "plots", "laws", "systems", "resampling"),
     *("beliefs", "distortion", "leakage", "policies", "step", "releases", "rollout", "attacks"),
     *("results", "evaluation", "problem", "learners", "checks", "environment", "recordings", "sharing"),
-    *("frontier", "report", "cli", "__main__"),
+    *("frontier", "reports", "cli", "__main__"),
 )
 FILES = sorted(PACKAGE.rglob("*.py"))
 FEWEST_TESTS = 790

@@ -21,6 +21,7 @@ if _typing.TYPE_CHECKING:
     from veil import policies as policies
     from veil import problem as problem
     from veil import recordings as recordings
+    from veil import reports as reports
     from veil import results as results
     from veil import rollout as rollout
     from veil import settings as settings
@@ -33,6 +34,7 @@ if _typing.TYPE_CHECKING:
     from veil.leakage import mutual_information
     from veil.learners.training import train
     from veil.recordings.measure import measure
+    from veil.reports import report
     from veil.settings import AuditSettings, MeasureSettings, PolicyDesign, TrainSettings
     from veil.sharing import Sharer
     from veil.version import __version__
@@ -44,6 +46,7 @@ _HOMES = {
     "veil.leakage": ("mutual_information",),
     "veil.learners.training": ("train",),
     "veil.recordings.measure": ("measure",),
+    "veil.reports": ("report",),
     "veil.settings": ("AuditSettings", "MeasureSettings", "PolicyDesign", "TrainSettings"),
     "veil.sharing": ("Sharer",),
     "veil.version": ("__version__",),
@@ -51,7 +54,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
     *("attacks", "beliefs", "checks", "distortion", "evaluation", "frontier", "laws", "leakage", "learners"),
-    *("policies", "problem", "recordings", "results", "rollout", "settings", "sharing", "step"),
+    *("policies", "problem", "recordings", "reports", "results", "rollout", "settings", "sharing", "step"),
     "systems",
 )
 
@@ -70,6 +73,7 @@ __all__ = [
     "check_system",
     "measure",
     "mutual_information",
+    "report",
     "simulate",
     "train",
 ]

@@ -69,12 +69,12 @@ class Report:
 
     def write(self) -> list[Path]:
         """The files; what is wrong is a `Mistake`."""
-        from veil.report import ReportError, write_report
+        from veil.reports import ReportError, report
 
         try:
             for folder in self.runs:
                 finished(folder)
-            return write_report(
+            return report(
                 self.runs,
                 self.out,
                 names=self.names,

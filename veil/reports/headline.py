@@ -6,8 +6,8 @@ The same numbers go into the table, the JSON file and the CSV file. Files speak 
 import math
 from dataclasses import dataclass
 
-from veil.report.blocks import Missing, Table
-from veil.report.sources import Material, Source
+from veil.reports.blocks import Missing, Table
+from veil.reports.sources import Material, Source
 from veil.results import Audit
 from veil.results import text as words
 from veil.results.parts import TRACKING, Quantity

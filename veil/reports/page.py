@@ -10,12 +10,12 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 
 from veil.io import csv_text, replace_text, write_json
-from veil.report import leakage_sections as leaks
-from veil.report import run_sections as runs
-from veil.report import use_sections as uses
-from veil.report.blocks import Picture, Section, styled
-from veil.report.headline import card, comparison, headline_table, numbers
-from veil.report.sources import Build, Material, Source, gather
+from veil.reports import leakage_sections as leaks
+from veil.reports import run_sections as runs
+from veil.reports import use_sections as uses
+from veil.reports.blocks import Picture, Section, styled
+from veil.reports.headline import card, comparison, headline_table, numbers
+from veil.reports.sources import Build, Material, Source, gather
 from veil.results.parts import mean_to_dict
 from veil.version import __version__
 
@@ -28,7 +28,7 @@ SECTIONS = (
 COLUMNS = ("run", "name", "value", "low", "high", "unit")
 
 
-def write_report(
+def report(
     folders: Sequence[Path | str],
     out: Path | str = "report.html",
     *,
@@ -38,19 +38,19 @@ def write_report(
     date: str = "",
     build: Build = lambda name: None,
 ) -> list[Path]:
-    """Write one page about what was trained, audited and shared; beside it the numbers as JSON and CSV.
+    """Write one HTML page about what was trained, audited and shared, and its numbers as JSON and CSV.
 
-    What is wrong with a folder is a `ReportError` that says what to do. Readers find old files or new ones,
-    never half of one.
+    If a folder cannot be used, a `ReportError` says what to do. Each file is replaced at once, so that
+    readers never see half of one.
 
     Args:
-        folders: of `veil train` or `veil audit`, all about one system, in the order of their columns.
+        folders: of `veil train` or `veil audit`, all about one system, one column each.
         out: the page, with the ending .html.
-        names: what to call the runs; the names of the folders if not given.
-        frontier: folder of `veil frontier`, to show where the runs stand.
+        names: what to call the runs; the names of the folders by default.
+        frontier: folder of `veil frontier`, to show the runs beside it.
         title: of the page.
-        date: of the page, for people; empty leaves it out.
-        build: gives the system of a name, to play a simulated episode in; None where it is not known.
+        date: of the page; left out if empty.
+        build: returns the system of a name, to simulate an episode, or None if the system is not known.
     """
     given = [Path(folder) for folder in folders]
     place = None if frontier is None else Path(frontier)
@@ -72,7 +72,7 @@ def write(material: Material, path: Path) -> list[Path]:
 def html(material: Material) -> str:
     """The whole page."""
     environment = Environment(
-        loader=PackageLoader("veil.report"), autoescape=select_autoescape(), trim_blocks=True
+        loader=PackageLoader("veil.reports"), autoescape=select_autoescape(), trim_blocks=True
     )
     environment.filters["uri"] = uri
     environment.filters["code"] = code

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from veil.plots import INK
-from veil.report.blocks import (
+from veil.reports.blocks import (
     ACCENT,
     GREY,
     WARN,
@@ -24,8 +24,8 @@ from veil.report.blocks import (
     quiet,
     svg,
 )
-from veil.report.episode import Episode
-from veil.report.sources import Material, Source
+from veil.reports.episode import Episode
+from veil.reports.sources import Material, Source
 from veil.results import Audit, Frontier
 from veil.results import text as words
 from veil.results.frontier_plots import MARKS

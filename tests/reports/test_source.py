@@ -6,7 +6,7 @@ import os
 import pytest
 
 from tests.evaluation.made_audits import audit
-from tests.report.made_folders import (
+from tests.reports.made_folders import (
     CHARGES,
     audit_folder,
     certified,
@@ -16,8 +16,8 @@ from tests.report.made_folders import (
     run_folder,
 )
 from veil.learners import run as runs
-from veil.report.blocks import ReportError
-from veil.report.sources import collect, gather, snake
+from veil.reports.blocks import ReportError
+from veil.reports.sources import collect, gather, snake
 
 
 def test_a_run_brings_its_training_its_audit_and_its_ledger(tmp_path):

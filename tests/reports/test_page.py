@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from tests.evaluation.made_audits import every_kind
-from tests.report.made_folders import (
+from tests.reports.made_folders import (
     CHARGES,
     audit_folder,
     certified,
     leaking,
     run_folder,
 )
-from veil.report.page import code, html, tight, write
-from veil.report.sources import gather
+from veil.reports.page import code, html, tight, write
+from veil.reports.sources import gather
 
 SVG = "{http://www.w3.org/2000/svg}svg"
 ANCHORS = ["threat", "beliefs", "attackers", "scenarios", "use", "cost", "ledger", "frontier", "training"]

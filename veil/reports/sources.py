@@ -10,8 +10,8 @@ from veil.io import StoreError
 from veil.learners import run as runs
 from veil.learners.run import Run, Settings
 from veil.learners.training import METRICS
-from veil.report.blocks import Block, Column, Missing, ReportError
-from veil.report.episode import Episode, play
+from veil.reports.blocks import Block, Column, Missing, ReportError
+from veil.reports.episode import Episode, play
 from veil.results import Audit, Frontier
 from veil.results.audit import FILE as AUDIT
 from veil.results.parts import ResultError

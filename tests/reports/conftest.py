@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.report.made_folders import audit_folder, frontier_folder, run_folder
-from veil.report.episode import Episode
-from veil.report.page import html
-from veil.report.sources import gather
+from tests.reports.made_folders import audit_folder, frontier_folder, run_folder
+from veil.reports.episode import Episode
+from veil.reports.page import html
+from veil.reports.sources import gather
 
 
 @pytest.fixture(scope="session")

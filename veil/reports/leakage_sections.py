@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from veil.plots import INK
-from veil.report.blocks import (
+from veil.reports.blocks import (
     ACCENT,
     GREY,
     SOFT,
@@ -24,7 +24,7 @@ from veil.report.blocks import (
     quiet,
     svg,
 )
-from veil.report.sources import Material, Source
+from veil.reports.sources import Material, Source
 from veil.results import Audit
 from veil.results import text as words
 from veil.results.parts import AttackResult, Curves, ScenarioResult

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from veil.learners.run import Result, Settings
 from veil.learners.run_plots import draw_training
 from veil.plots import INK
-from veil.report.blocks import (
+from veil.reports.blocks import (
     ACCENT,
     Block,
     Column,
@@ -26,7 +26,7 @@ from veil.report.blocks import (
     quiet,
     svg,
 )
-from veil.report.sources import Material, Source
+from veil.reports.sources import Material, Source
 from veil.results import text as words
 from veil.sharing.account import Account
 from veil.version import __version__

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.evaluation.made_audits import audit, every_kind
-from tests.report.made_folders import audit_folder
-from veil.report.headline import LITTLE, comparison, guessing, learning, pill, tone
-from veil.report.sources import Material, collect
+from tests.reports.made_folders import audit_folder
+from veil.reports.headline import LITTLE, comparison, guessing, learning, pill, tone
+from veil.reports.sources import Material, collect
 from veil.results import text as words
 from veil.results.parts import Quantity
 from veil.stats import Mean
