@@ -62,8 +62,8 @@ def _charges(name: str, particles: int, steps: int) -> dict[str, float]:
     def forward(belief, state, external, step, noise):
         kernel = policy.kernel(policy.features(belief, external, step), external, step)
         shared = kernel(system.prior.secrets[1], state).sample(noise)
-        after, _ = belief.advance(system, kernel, external, shared, key=public_key(seed, step))
-        return kernel.inner, shared, after
+        after, _ = belief.update(system, kernel, external, shared, key=public_key(seed, step))
+        return kernel.opened(), shared, after
 
     for step in range(1, steps + 1):
         noise, now = jnp.asarray(plant.numbers.normal(size=2)), jnp.asarray(step, jnp.int32)

@@ -31,7 +31,7 @@ def last(system: Gain, belief: Belief, transcript: Transcript, *, key: jax.Array
 
     def step(own: Belief, seen):
         external, shared, step_key = seen
-        return own.advance(system, kernel, external, shared, key=step_key)[0], None
+        return own.update(system, kernel, external, shared, key=step_key)[0], None
 
     keys = jr.split(key, transcript.shared.shape[0])
     return jax.lax.scan(step, belief, (transcript.external, transcript.shared, keys))[0]

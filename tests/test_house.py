@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "veil"
 LAYERS = (
     *("version", "types", "linalg", "stats", "io", "settings", "plots", "laws", "systems", "resampling"),
-    *("beliefs", "distortion", "leakage", "policies", "step", "releases", "rollout", "attacks"),
+    *("beliefs", "distortion", "leakage", "policies", "step", "rollout", "attacks"),
     *("results", "evaluation", "problem", "learners", "checks", "environment", "recordings", "sharing"),
     *("frontier", "reports", "cli", "__main__"),
 )

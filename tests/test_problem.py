@@ -163,7 +163,7 @@ def beliefs():
     for belief in (KalmanBelief.start(system), ParticleBelief.start(system, 20, key=jr.key(1))):
         for number, shared in enumerate((0.9, 0.7)):
             given = (jnp.zeros(1), jnp.asarray([shared]))
-            belief = eqx.filter_jit(belief.advance)(system, kernel, *given, key=jr.key(number))[0]
+            belief = eqx.filter_jit(belief.update)(system, kernel, *given, key=jr.key(number))[0]
         made.append(belief)
     return system, kernel, made
 

@@ -156,7 +156,7 @@ def test_the_reader_agrees_with_plain_importance_sampling(float64):
     transcript = Transcript(
         jnp.asarray(external), jnp.asarray(shared), jnp.zeros((2, 0)), jnp.asarray(0, jnp.int32)
     )
-    reader = Reader(system, GaussianNoise(system, jnp.asarray(sd)), 20_000, None)
+    reader = Reader(system, GaussianNoise(system, jnp.asarray(sd)), 20_000)
     found = jax.jit(lambda key: reader(transcript, key=key))(jr.key(3))
     random = np.random.default_rng(0)
     first = np.array([15.0, 20.0]) + np.array([0.5, 1.0]) * random.standard_normal((200_000, 2))

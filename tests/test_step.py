@@ -70,12 +70,12 @@ def test_one_step_is_decide_draw_absorb_move_react(float64):
     policy = Wary(system)
     here = begin(system, policy, system.prior.secrets[1], key=jr.key(0))
     after, stage = share(policy, belief, here, seed=jnp.asarray(7), key=jr.key(1))
-    assert stage.belief is belief and stage.kernel is not None
+    assert stage.belief is belief
     assert np.allclose(stage.features, 1 / 3)
-    law: Any = stage.kernel(here.secret, here.state)
+    law: Any = stage.decision(here.secret, here.state)
     assert np.allclose(law.scale, 0.2 + 1 / 3 + 0.1)
-    expected, _ = belief.advance(
-        system, stage.kernel, here.external, stage.shared, key=public_key(jnp.asarray(7), 1)
+    expected, _ = belief.update(
+        system, stage.decision, here.external, stage.shared, key=public_key(jnp.asarray(7), 1)
     )
     assert np.allclose(after.log_masses, expected.log_masses)
     assert np.allclose(after.moments().mean, expected.moments().mean)
@@ -95,8 +95,8 @@ def test_private_randomness_never_enters_the_belief_and_public_never_the_draw():
     other, same = play(jnp.asarray(2), jr.key(5))
     assert stage.shared == same.shared
     assert not np.array_equal(after.states, other.states)
-    replayed, _ = stage.belief.advance(
-        system, stage.kernel, jnp.zeros(1), stage.shared, key=public_key(jnp.asarray(1), 1)
+    replayed, _ = stage.belief.update(
+        system, stage.decision, jnp.zeros(1), stage.shared, key=public_key(jnp.asarray(1), 1)
     )
     assert np.array_equal(after.states, replayed.states)
 
@@ -129,7 +129,7 @@ def test_an_adversary_weighs_by_the_kernels_of_the_policy():
     bank = KalmanBelief.start(system)
     for t in range(12):
         sd = 0.2 + public.features[t] + 0.1 * (t + 1) + 0.1 * jnp.abs(public.external[t])
-        bank, _ = bank.advance(
+        bank, _ = bank.update(
             system, NoiseKernel(system, sd), public.external[t], public.shared[t], key=jr.key(0)
         )
     trail = follow(system, policy, KalmanBelief.start(system), public, key=jr.key(1))
@@ -179,7 +179,7 @@ def test_a_prior_belief_keeps_the_prior_and_refuses_the_rest():
     system = Gain()
     belief = PriorBelief.start(system)
     kernel = NoiseKernel(system, jnp.ones(1))
-    after, health = belief.advance(system, kernel, jnp.zeros(1), jnp.ones(1), key=jr.key(0))
+    after, health = belief.update(system, kernel, jnp.zeros(1), jnp.ones(1), key=jr.key(0))
     assert np.array_equal(after.log_masses, system.prior.log_masses) and health.log_evidence == 0.0
     for refused in (belief.moments, lambda: belief.components(kernel)):
         with pytest.raises(TypeError, match="ParticleBelief"):

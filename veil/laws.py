@@ -1,11 +1,12 @@
-"""Release laws and kernels: Gaussian, mixture of Gaussians, finite, point, switched.
+"""Release laws and kernels: Gaussian, mixture of Gaussians, finite, rounded, point, switched.
 
-A law has a density and a draw, both as pure functions of explicit noise. A kernel maps (secret, state) to
-a law.
+A law has a density and a draw, both as pure functions of explicit noise. What else it can do (Gaussian parts,
+masses on atoms, a Gaussian in its place) is asked of the law. A kernel maps (secret, state) to a law.
 """
 
 import abc
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -22,7 +23,17 @@ class Law(eqx.Module):
 
     Randomness is an argument: `sample` maps standard normal noise to a value, so the same noise can
     drive several laws (common random numbers), draws are differentiable, and a replay is exact.
+
+    Attributes:
+        is_point: whether there is no noise, so that no filter has a density to weigh by.
+        is_finite: whether it has masses on finitely many values, see `masses`.
+        is_smooth: whether the Gaussian in its place (`smoothed`) follows the state, so that a filter can be
+            aimed by it.
     """
+
+    is_point: ClassVar[bool] = False
+    is_finite: ClassVar[bool] = False
+    is_smooth: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -44,6 +55,52 @@ class Law(eqx.Module):
         A draw has no derivative in the masses that it chooses by; this has, for score-function gradients.
         """
 
+    @property
+    def component_count(self) -> int:
+        """How many Gaussians it is a mixture of; 0 where it is none."""
+        return 0
+
+    @property
+    def is_fresh(self) -> Bool[Array, ""]:
+        """Whether a draw tells anything that was not public before."""
+        return jnp.asarray(True)
+
+    def fresh_law(self) -> "Law":
+        """The law of a fresh value, for a law that may repeat an old one; any other law is its own."""
+        return self
+
+    def gaussian_parts(self) -> "tuple[Float[Array, '*batch J'], Gaussian]":
+        """Log-weights and Gaussians of a mixture, batch axes kept."""
+        raise TypeError(
+            f"A {type(self).__name__} release has no Gaussian components. Use a kernel with Gaussian or "
+            "mixture laws, or an exact formula for finite laws."
+        )
+
+    def as_gaussian(self) -> "Gaussian":
+        """The law itself if Gaussian, the Gaussian with its moments if a mixture; others are refused."""
+        raise TypeError(
+            f"Linearising needs a release law with a mean and a covariance, not a {type(self).__name__}. "
+            "Track finite laws with a bootstrap ParticleBelief and noise-free sharing with ObservedBelief."
+        )
+
+    def smoothed(self) -> "Gaussian":
+        """A Gaussian with a density in its place, by its moments, to aim filters by."""
+        return self.as_gaussian()
+
+    def blurred(self, sd: Vector) -> "Law":
+        """The law of the value plus independent Gaussian noise, one standard deviation per axis."""
+        raise TypeError(
+            f"A {type(self).__name__} release cannot be blurred: it would not stay one. Withhold it or share "
+            "a blind one instead, or share with some Gaussian noise from the start."
+        )
+
+    def masses(self) -> tuple[Float[Array, "J d"], Float[Array, " J"]]:
+        """Atoms and their log-masses."""
+        raise TypeError(
+            f"A {type(self).__name__} release is not on finitely many values. Use the components of the "
+            "belief and veil.leakage.estimate."
+        )
+
 
 LOG_TWO_PI = math.log(2.0 * math.pi)
 
@@ -53,6 +110,8 @@ class Gaussian(Law):
 
     The fields may carry leading batch axes; the methods speak of one law, so `jax.vmap` them.
     """
+
+    is_smooth: ClassVar[bool] = True
 
     mean: Float[Array, "*batch d"]
     scale: Float[Array, "*batch d d"]
@@ -86,6 +145,26 @@ class Gaussian(Law):
         """Zero: nothing is chosen."""
         del noise
         return jnp.zeros((), self.mean.dtype)
+
+    @property
+    def component_count(self) -> int:
+        """One: itself."""
+        return 1
+
+    def gaussian_parts(self) -> "tuple[Float[Array, '*batch 1'], Gaussian]":
+        """Itself, with all the weight."""
+        parts = Gaussian(self.mean[..., None, :], self.scale[..., None, :, :])
+        return jnp.zeros(parts.mean.shape[:-1], self.mean.dtype), parts
+
+    def as_gaussian(self) -> "Gaussian":
+        """Itself."""
+        return self
+
+    def blurred(self, sd: Vector) -> "Gaussian":
+        """A wider Gaussian; where no noise is added, itself to the last bit."""
+        rows = jnp.concatenate([self.scale, jnp.diag(sd)], axis=1)
+        wide = linalg.triangular_root(rows, jnp.ones_like(rows[0]))
+        return Gaussian(self.mean, jnp.where(jnp.any(sd > 0), wide, self.scale))
 
     def entropy(self) -> Scalar:
         """Differential entropy in nats."""
@@ -144,6 +223,8 @@ def bhattacharyya(first: Gaussian, second: Gaussian) -> Scalar:
 class Mixture(Law):
     """Σ_j weight_j N(mean_j, Σ_j): J Gaussians and their log-weights, which sum to one."""
 
+    is_smooth: ClassVar[bool] = True
+
     log_weights: Float[Array, "*batch J"]
     parts: Gaussian
 
@@ -166,9 +247,22 @@ class Mixture(Law):
         """Log-weight of the component that the first number chooses."""
         return jnp.maximum(self.log_weights[choose(self.log_weights, noise[0])], LOG_ZERO)
 
-    def moments(self) -> Gaussian:
+    @property
+    def component_count(self) -> int:
+        """As many as there are weights."""
+        return self.log_weights.shape[-1]
+
+    def gaussian_parts(self) -> tuple[Float[Array, "*batch J"], Gaussian]:
+        """The fields."""
+        return self.log_weights, self.parts
+
+    def as_gaussian(self) -> Gaussian:
         """The Gaussian law with the mixture's mean and covariance."""
         return match_moments(self.log_weights, self.parts)
+
+    def blurred(self, sd: Vector) -> "Mixture":
+        """Every part wider."""
+        return Mixture(self.log_weights, jax.vmap(lambda part: part.blurred(sd))(self.parts))
 
 
 def match_moments(log_weights: Float[Array, " J"], parts: Gaussian) -> Gaussian:
@@ -196,6 +290,8 @@ def choose(log_weights: Float[Array, " J"], normal: Scalar) -> Array:
 class Finite(Law):
     """Atoms and their log-masses, which sum to one. A deterministic quantiser has one atom."""
 
+    is_finite: ClassVar[bool] = True
+
     atoms: Float[Array, "*batch J d"]
     log_masses: Float[Array, "*batch J"]
 
@@ -217,9 +313,69 @@ class Finite(Law):
         """Log-mass of the atom chosen."""
         return jnp.maximum(self.log_masses[choose(self.log_masses, noise[0])], LOG_ZERO)
 
+    def masses(self) -> tuple[Float[Array, "J d"], Float[Array, " J"]]:
+        """The fields."""
+        return self.atoms, self.log_masses
+
+    def smoothed(self) -> Gaussian:
+        """Mean and covariance of the atoms, each blurred by a tenth of their range."""
+        size = self.atoms.shape[-1]
+        range_ = jnp.max(self.atoms, axis=0) - jnp.min(self.atoms, axis=0)
+        floor = jnp.where(range_ > 0, 0.1 * range_, 1.0)
+        scale = jnp.broadcast_to(jnp.diag(floor), (*self.atoms.shape, size))
+        return match_moments(jax.nn.log_softmax(self.log_masses), Gaussian(self.atoms, scale))
+
+
+# Variance of a number that is uniform in a cell of length one.
+UNIFORM_VARIANCE = 1.0 / 12.0
+
+
+class Rounded(Law):
+    """All mass on the grid point nearest to `value`, one step per axis: a quantiser.
+
+    It is finite, but its atom moves with the value, so that two of them have no atoms in common.
+    """
+
+    is_finite: ClassVar[bool] = True
+    is_smooth: ClassVar[bool] = True
+
+    value: Float[Array, "*batch d"]
+    step: Float[Array, "*batch d"]
+
+    @property
+    def noise_size(self) -> int:
+        """No noise."""
+        return 0
+
+    def sample(self, noise: Noise) -> Vector:
+        """The grid point."""
+        del noise
+        return self.step * jnp.round(self.value / self.step)
+
+    def log_prob(self, value: Vector) -> Scalar:
+        """Log mass: 0 at the grid point, compared bit for bit, −∞ elsewhere."""
+        nearest = self.sample(jnp.zeros(0, value.dtype))
+        return jnp.where(jnp.all(value == nearest), jnp.zeros((), value.dtype), -jnp.inf)
+
+    def log_choice(self, noise: Noise) -> Scalar:
+        """Zero: nothing is chosen."""
+        del noise
+        return jnp.zeros((), self.value.dtype)
+
+    def masses(self) -> tuple[Float[Array, "1 d"], Float[Array, " 1"]]:
+        """One atom."""
+        atom = self.sample(jnp.zeros(0, self.value.dtype))
+        return atom[None, :], jnp.zeros_like(atom[:1])
+
+    def smoothed(self) -> Gaussian:
+        """Around the value, with the variance of a cell: the slope of the rounding itself is zero."""
+        return diagonal_gaussian(self.value, UNIFORM_VARIANCE**0.5 * self.step)
+
 
 class Point(Law):
     """All mass on one value. Its likelihood comes from the transition density, never from a tiny sd."""
+
+    is_point: ClassVar[bool] = True
 
     value: Float[Array, "*batch d"]
 
@@ -275,6 +431,33 @@ class SwitchedLaw(Law):
         """That of the fresh value; zero where held."""
         return jnp.where(self.fresh, self.inner.log_choice(noise), 0.0)
 
+    @property
+    def is_fresh(self) -> Bool[Array, ""]:
+        """As it says."""
+        return self.fresh
+
+    def fresh_law(self) -> Law:
+        """The inner law."""
+        return self.inner.fresh_law()
+
+    def as_gaussian(self) -> Gaussian:
+        """The Gaussian of a fresh value; the old one with unit covariance where held.
+
+        A held value has no slope in the state and is as likely under one secret as under another, so it
+        changes no posterior.
+        """
+        return self._or_held(self.inner.as_gaussian())
+
+    def smoothed(self) -> Gaussian:
+        """The same, for any inner law that can be smoothed."""
+        return self._or_held(self.inner.smoothed())
+
+    def _or_held(self, inner: Gaussian) -> Gaussian:
+        unit = jnp.eye(inner.mean.shape[-1], dtype=inner.mean.dtype)
+        return Gaussian(
+            jnp.where(self.fresh, inner.mean, self.value), jnp.where(self.fresh, inner.scale, unit)
+        )
+
 
 class Kernel(eqx.Module):
     """K(· | θ, x): maps (secret, state) to the law of the release. Written for one, batched by `vmap`."""
@@ -282,6 +465,10 @@ class Kernel(eqx.Module):
     @abc.abstractmethod
     def __call__(self, secret: Secret, state: State) -> Law:
         """The law of the release if the secret and the state were these."""
+
+    def opened(self) -> "Kernel":
+        """The kernel of a release that passes; itself unless a decision stands before it."""
+        return self
 
     def release_law(self, secret: Secret, state: State, memory: Array) -> Law:
         """The law that the owner draws from; most kernels do not read its private memory."""

@@ -120,12 +120,12 @@ class Problem(eqx.Module):
     ) -> tuple[Belief | None, Scalar]:
         """What the release tells, and the judge after it."""
         if play.judge is None:
-            return None, self.measure(stage.belief, stage.kernel, key=measure_key)
+            return None, self.measure(stage.belief, stage.decision, key=measure_key)
         now, plant = play.situation, self.scenario.plant
         seen = MisspecifiedPolicy(policy, plant, self.scenario.believed)
         kernel = seen.kernel(stage.features, now.external, now.time)
         leakage = self.measure(play.judge, kernel, key=measure_key)
-        judge, _ = play.judge.advance(plant, kernel, now.external, stage.shared, key=judge_key)
+        judge, _ = play.judge.update(plant, kernel, now.external, stage.shared, key=judge_key)
         return judge, leakage
 
     def episode(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> Outcome:

@@ -30,7 +30,7 @@ from veil.types import Features, Key, Secret
 
 
 class Trail(eqx.Module):
-    """The posterior of the secret after each release, and how each advance went (batched [T])."""
+    """The posterior of the secret after each release, and how each update went (batched [T])."""
 
     log_masses: Float[Array, "T K"]
     health: Health
@@ -105,8 +105,8 @@ def replay(policy: Policy, transcript: Transcript) -> Float[Array, "T F"]:
     def step(belief: Belief, public: tuple[Array, ...]) -> tuple[Belief, Features]:
         time, external, shared = public
         features = policy_features(policy, belief, external, time)
-        kernel = policy.kernel(features, external, time)
-        belief, _ = update_belief(policy, belief, kernel, external, shared, key=public_key(seed, time))
+        decision = policy.decide(features, external, time)
+        belief, _ = update_belief(policy, belief, decision, external, shared, key=public_key(seed, time))
         return belief, features
 
     start = first_belief(policy, seed)
@@ -132,7 +132,7 @@ def follow(system: System, policy: Policy, belief: Belief, transcript: Transcrip
     def step(own: Belief, public: tuple[tuple[Array, ...], Key]):
         (time, external, shared, features), own_key = public
         kernel = policy.kernel(features, external, time)
-        own, health = own.advance(system, kernel, external, shared, key=own_key)
+        own, health = own.update(system, kernel, external, shared, key=own_key)
         return own, (own.log_masses, health)
 
     _, (log_masses, health) = jax.lax.scan(step, belief, (inputs, jr.split(key, len(times))))

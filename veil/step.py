@@ -11,8 +11,8 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from veil.beliefs.base import Belief, Health
-from veil.laws import Kernel, Law
-from veil.policies.base import Gate, Memory, Policy, Time
+from veil.laws import Law
+from veil.policies.base import Decision, Memory, Policy, Time
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
 
@@ -36,27 +36,28 @@ class WorldState(eqx.Module):
 
 
 class StreamOverride(eqx.Module):
-    """What a stream may impose on a step whose kernel has a gate.
+    """What a stream imposes on a step.
 
     Attributes:
+        left: nats that the accountant has left.
         missing: there is no state to share.
         known: the release is on record already; it is not drawn again.
         shared: that release.
     """
 
+    left: Scalar
     missing: Bool[Array, ""]
     known: Bool[Array, ""]
     shared: Shared
 
 
 class StepOutput(eqx.Module):
-    """What one step produced. A charge for it is a function of `belief.components(kernel)`."""
+    """What one step produced. A charge for it is a function of `belief.components(decision)`."""
 
     belief: Belief  # before y_t: leakage is measured under this one
     features: Features
-    kernel: Kernel
+    decision: Decision
     shared: Shared
-    withheld: Bool[Array, ""] | None  # whether y_t was kept back; None where that cannot be
     log_choice: Scalar  # log-probability of what was discrete in the draw of y_t; 0 where nothing was
     health: Health
 
@@ -88,12 +89,45 @@ def first_features(policy: Policy, seed: Seed | int = 0) -> Features:
     return policy.features(start, policy.system.initial_external(), time)
 
 
+def first_law(policy: Policy, secret: Secret, state: State) -> Law:
+    """The law of y_1 if the secret and the state were these."""
+    time = jnp.asarray(1, jnp.int32)
+    decision = policy.decide(first_features(policy), policy.system.initial_external(), time)
+    return decision.release_law(secret, state, policy.init_memory(secret, state))
+
+
+def release_kind(system: System, policy: Policy) -> Law:
+    """A law such as the releases have, to ask what it can do; its arrays are shapes, nothing is computed."""
+
+    def probe() -> Law:
+        start = system.initial(system.prior.secrets[0]).mean
+        return first_law(policy, policy.system.prior.secrets[0], seen(policy, start))
+
+    return eqx.filter_eval_shape(probe)
+
+
+def sees_state(system: System, policy: Policy) -> bool:
+    """Whether the releases are the whole state as it is."""
+    start = system.initial(system.prior.secrets[0]).mean + 1.25
+    whole = len(system.shared_fields) == len(system.state_fields)
+    return policy.shares_truth and whole and bool(jnp.allclose(system.output(start), start))
+
+
 def update_belief(
-    policy: Policy, belief: Belief, kernel: Kernel, external: External, shared: Shared, *, key: Key
+    policy: Policy, belief: Belief, decision: Decision, external: External, shared: Shared, *, key: Key
 ) -> tuple[Belief, Health]:
-    """The policy's belief after y_t; `key` is the public one of this step."""
+    """The policy's belief after y_t.
+
+    Args:
+        policy: the one in force.
+        belief: before y_t.
+        decision: what the policy decided about y_t.
+        external: w_t.
+        shared: y_t.
+        key: the public one of this step.
+    """
     belief, external, shared = jax.lax.optimization_barrier((belief, external, shared))
-    return jax.lax.optimization_barrier(belief.advance(policy.system, kernel, external, shared, key=key))
+    return jax.lax.optimization_barrier(belief.update(policy.system, decision, external, shared, key=key))
 
 
 def begin(
@@ -138,22 +172,22 @@ def share(
         situation: the true secret and state, and the memory; only the draw of y_t reads them.
         seed: the public seed of the episode.
         key: private randomness for the draw.
-        live: what a stream imposes, on a policy whose kernels have a gate.
+        live: what a stream imposes.
     """
     external = situation.external
-    features = policy_features(policy, belief, external, situation.time)
-    kernel = policy.kernel(features, external, situation.time)
     if live is not None:
-        assert isinstance(kernel, Gate)  # streams share by a `Budgeted` policy
-        kernel = kernel.shut_if(live.missing)
-    law = kernel.release_law(situation.believed, seen(policy, situation.state), situation.memory)
+        belief = policy.fund(belief, live.left)
+    features = policy_features(policy, belief, external, situation.time)
+    decision = policy.decide(features, external, situation.time)
+    if live is not None:
+        decision = decision.shut_if(live.missing)
+    law = decision.release_law(situation.believed, seen(policy, situation.state), situation.memory)
     shared, choice = _draw(law, situation.state, key)
     if live is not None:
         shared = jnp.where(live.known, live.shared, shared)
-    withheld = kernel.withheld if isinstance(kernel, Gate) else None
     step_key = public_key(seed, situation.time)
-    after, health = update_belief(policy, belief, kernel, external, shared, key=step_key)
-    return after, StepOutput(belief, features, kernel, shared, withheld, choice, health)
+    after, health = update_belief(policy, belief, decision, external, shared, key=step_key)
+    return after, StepOutput(belief, features, decision, shared, choice, health)
 
 
 def proceed(
@@ -165,9 +199,9 @@ def proceed(
     state = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
     noise = jr.normal(reply_key, (system.reaction_noise_size,), situation.external.dtype)
     external = system.react(situation.external, stage.shared, noise)
-    if stage.withheld is not None:
+    if stage.decision.withheld is not None:
         without = system.react(situation.external, None, noise)
-        external = jnp.where(stage.withheld, without, external)
+        external = jnp.where(stage.decision.withheld, without, external)
     step = seen(policy, situation.state), situation.external, seen(policy, state)
     memory = policy.update_memory(situation.memory, situation.believed, *step)
     return WorldState(situation.secret, situation.believed, state, external, situation.time + 1, memory)

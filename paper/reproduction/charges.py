@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from veil.beliefs.base import Belief
 from veil.leakage.per_step import Measure
-from veil.policies.base import PlainPolicy, Policy
+from veil.policies.base import Policy
 from veil.step import Record, Transcript, first_belief, policy_features, public_key, update_belief
 from veil.types import Scalar
 
@@ -24,7 +24,7 @@ class Charges(eqx.Module):
 
 def chargeable(policy: Policy) -> bool:
     """Whether the policy has a belief of its own to be charged by."""
-    return not isinstance(policy, PlainPolicy)
+    return policy.has_belief
 
 
 def charge(policy: Policy, transcript: Transcript) -> Charges:
@@ -37,10 +37,10 @@ def charge(policy: Policy, transcript: Transcript) -> Charges:
 
     def step(belief: Belief, public: tuple[Array, ...]) -> tuple[Belief, tuple[Scalar, Scalar]]:
         time, external, shared = public
-        kernel = policy.kernel(policy_features(policy, belief, external, time), external, time)
-        bound = measure(belief, kernel, key=jr.key(0))  # nothing is drawn
+        decision = policy.decide(policy_features(policy, belief, external, time), external, time)
+        bound = measure(belief, decision, key=jr.key(0))  # nothing is drawn
         most = -jnp.sum(jnp.exp(belief.log_masses) * belief.log_masses)
-        after, _ = update_belief(policy, belief, kernel, external, shared, key=public_key(seed, time))
+        after, _ = update_belief(policy, belief, decision, external, shared, key=public_key(seed, time))
         return after, (bound, jnp.clip(bound, 0.0, most))
 
     start = first_belief(policy, seed)

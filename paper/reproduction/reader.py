@@ -15,10 +15,8 @@ from paper.reproduction.adapt import at_rest
 from veil.attacks.kalman import Observer
 from veil.beliefs.particles import ParticleBelief, Scheme
 from veil.beliefs.proposals import Guided
-from veil.laws import Finite
 from veil.policies.base import Policy
-from veil.policies.plain import Truth
-from veil.step import Record, Transcript
+from veil.step import Record, Transcript, release_kind
 from veil.systems.platoon import Platoon
 from veil.types import Key
 
@@ -40,15 +38,15 @@ class Reader(eqx.Module):
     particles: int = eqx.field(static=True)
     finite: bool = eqx.field(static=True)
 
-    def __init__(self, system: Platoon, policy: Policy, particles: int, law: object):
+    def __init__(self, system: Platoon, policy: Policy, particles: int):
         self.system = system
         self.policy = policy
         self.particles = particles
-        self.finite = isinstance(law, Finite)
+        self.finite = release_kind(system, policy).is_finite
 
     def __call__(self, transcript: Transcript, *, key: Key) -> Reading:
         """Read one transcript."""
-        if isinstance(self.policy, Truth):
+        if self.policy.shares_truth:
             trail = Observer(self.system, self.policy).trail(transcript, key=key)
             return Reading(trail.log_masses, transcript.shared)
         start_key, run_key = jr.split(key)
@@ -63,9 +61,9 @@ class Reader(eqx.Module):
             weigh_key, move_key = jr.split(own_key)
             kernel = self.policy.kernel(features, external, time)
             # In two halves, because the mean of x_t is wanted between weighing and moving.
-            informed, _ = belief.advance(still, kernel, external, shared, key=weigh_key)
+            informed, _ = belief.update(still, kernel, external, shared, key=weigh_key)
             mean = jnp.exp(informed.log_masses) @ informed.moments().mean
-            moved, _ = informed.advance(self.system, kernel, external, None, key=move_key)
+            moved, _ = informed.update(self.system, kernel, external, None, key=move_key)
             return moved, (informed.log_masses, mean)
 
         keys = jr.split(run_key, times.shape[0])

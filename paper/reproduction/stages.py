@@ -67,7 +67,7 @@ def read(context: Context, records: Record, particles: int) -> Arrays:
     """Posterior of the secret and mean of the state after each release, by one and the same reader."""
     system, policy = context.system, context.policy
     assert isinstance(system, Platoon)
-    reader = Reader(system, policy, particles, context.kind)
+    reader = Reader(system, policy, particles)
 
     def run(part: np.ndarray) -> Reading:
         return read_batch(reader, select_episodes(records, part), episode_numbers(part), context.own_key)

@@ -135,7 +135,7 @@ def grid_filter(start, step, view, reach, shared):
 @eqx.filter_jit
 def advance(belief, system, kernel, external, shared, *, key):
     """`belief.advance`, compiled: eager steps would compile operation by operation."""
-    return belief.advance(system, kernel, external, shared, key=key)
+    return belief.update(system, kernel, external, shared, key=key)
 
 
 @eqx.filter_jit

@@ -7,7 +7,7 @@ import pytest
 from belief_truths import Plane, Sight, gain_bank, plane_bank, posterior
 
 from veil.beliefs import KalmanBelief
-from veil.laws import Finite, Kernel, diagonal_gaussian
+from veil.laws import Kernel, Rounded, diagonal_gaussian
 from veil.policies import GaussianNoise
 from veil.policies.plain import GridKernel, NoiseKernel
 from veil.rollout import follow, rollout
@@ -17,7 +17,7 @@ from veil.systems.gain import Gain
 def run(belief, system, kernel, shared, external):
     """Advance along a transcript; NaN rows are withheld. Returns log-masses and health per step."""
     masses, healths = [], []
-    advance = eqx.filter_jit(lambda own, w, y: own.advance(system, kernel, w, y, key=jr.key(0)))
+    advance = eqx.filter_jit(lambda own, w, y: own.update(system, kernel, w, y, key=jr.key(0)))
     for y, w in zip(np.asarray(shared), np.asarray(external), strict=True):
         seen = None if np.any(np.isnan(y)) else jnp.asarray(y)
         belief, health = advance(belief, jnp.asarray(w), seen)
@@ -59,10 +59,10 @@ def test_the_evidence_is_the_density_of_the_components(float64):
     system = Plane()
     shared = jnp.asarray([0.3, -0.6])
     belief = KalmanBelief.start(system)
-    belief, _ = belief.advance(system, Sight(), jnp.asarray([0.5]), shared, key=jr.key(0))
+    belief, _ = belief.update(system, Sight(), jnp.asarray([0.5]), shared, key=jr.key(0))
     mixture = belief.components(Sight())
     parts = jax.vmap(lambda part: part.log_prob(shared))(mixture.parts)
-    _, health = belief.advance(system, Sight(), jnp.asarray([0.0]), shared, key=jr.key(0))
+    _, health = belief.update(system, Sight(), jnp.asarray([0.0]), shared, key=jr.key(0))
     assert np.isclose(jax.scipy.special.logsumexp(mixture.log_weights + parts), health.log_evidence)
     assert np.allclose(mixture.log_masses, belief.log_masses)
 
@@ -98,7 +98,7 @@ def test_leakage_of_the_steps_adds_up_to_leakage_of_the_episode(float64):
         belief, charges = KalmanBelief.start(system), []
         for t in range(steps):
             charges.append(belief.components(kernel))
-            belief, _ = belief.advance(
+            belief, _ = belief.update(
                 system, kernel, record.public.external[t], record.public.shared[t], key=key
             )
         gained = trail.log_masses[-1, record.index] - system.prior.log_masses[record.index]
@@ -132,7 +132,7 @@ def test_gradients_are_finite_from_a_known_start():
         belief, kernel = KalmanBelief.start(system), NoiseKernel(system, sd[None])
         total = 0.0
         for _ in range(3):
-            belief, health = belief.advance(system, kernel, jnp.ones(1), jnp.ones(1), key=jr.key(0))
+            belief, health = belief.update(system, kernel, jnp.ones(1), jnp.ones(1), key=jr.key(0))
             total = total + health.log_evidence
         return total
 
@@ -157,6 +157,6 @@ def test_a_bent_kernel_is_linearised_at_the_mean(float64):
 
 def test_a_finite_law_is_refused_with_advice():
     system = Gain()
-    assert isinstance(GridKernel(system, jnp.ones(1))(jnp.ones(1), jnp.ones(1)), Finite)
+    assert isinstance(GridKernel(system, jnp.ones(1))(jnp.ones(1), jnp.ones(1)), Rounded)
     with pytest.raises(TypeError, match="ParticleBelief"):
         KalmanBelief.start(system).components(GridKernel(system, jnp.ones(1)))

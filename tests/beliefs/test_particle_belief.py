@@ -68,7 +68,7 @@ def test_a_nonlinear_system_is_tracked_like_a_fine_grid(scheme, float64):
     def one(key):
         def step(belief, seen):
             t, w, y = seen
-            belief, health = belief.advance(system, kernel, w, y, key=jr.fold_in(key, t))
+            belief, health = belief.update(system, kernel, w, y, key=jr.fold_in(key, t))
             return belief, health.log_likelihood
 
         first = ParticleBelief.start(system, 4000, key=key, scheme=scheme)

@@ -3,7 +3,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from veil.beliefs.proposals import as_gaussian
 from veil.laws import Finite, Gaussian, Mixture, SwitchedLaw, diagonal_gaussian
 
 OLD = (0.1, -0.2)
@@ -58,8 +57,8 @@ def test_a_held_value_that_a_mixture_cannot_reach_has_no_slope():
 def test_a_filter_that_linearises_sees_no_slope_in_a_held_value(float64):
     parts = Gaussian(jnp.asarray([[0.0, 1.0], [2.0, 1.0]]), jnp.stack([jnp.eye(2), jnp.eye(2)]))
     for inner in (normal(), Mixture(jnp.log(jnp.asarray([0.5, 0.5])), parts)):
-        law = as_gaussian(inner)
-        assert np.array_equal(as_gaussian(held(True, inner)).mean, law.mean)
-        assert np.array_equal(as_gaussian(held(True, inner)).scale, law.scale)
-        assert np.array_equal(as_gaussian(held(False, inner)).mean, np.asarray(OLD))
-        assert np.array_equal(as_gaussian(held(False, inner)).scale, np.eye(2))
+        law = inner.as_gaussian()
+        assert np.array_equal(held(True, inner).as_gaussian().mean, law.mean)
+        assert np.array_equal(held(True, inner).as_gaussian().scale, law.scale)
+        assert np.array_equal(held(False, inner).as_gaussian().mean, np.asarray(OLD))
+        assert np.array_equal(held(False, inner).as_gaussian().scale, np.eye(2))

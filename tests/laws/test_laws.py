@@ -119,7 +119,7 @@ def test_mixture_draws_have_the_matched_moments():
     second = np.einsum("j,jkl->kl", WEIGHTS, COVARIANCES + MEANS[:, :, None] * MEANS[:, None, :])
     np.testing.assert_allclose(matched.mean, mean, rtol=1e-12)
     np.testing.assert_allclose(matched.covariance, second - np.outer(mean, mean), rtol=1e-10)
-    np.testing.assert_allclose(mixture().moments().scale, matched.scale)
+    np.testing.assert_allclose(mixture().as_gaussian().scale, matched.scale)
     np.testing.assert_allclose(draws.mean(axis=0), mean, atol=4 * np.sqrt(2.3 / 100_000))
     np.testing.assert_allclose(np.cov(draws.T), matched.covariance, atol=0.04)
 

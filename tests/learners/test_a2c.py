@@ -234,7 +234,7 @@ def foreseen_and_found(made, policy, critic, seed):
         """Mass of a release, what is paid for it, and the value that it leads to."""
         law = jax.vmap(jax.vmap(lambda s, x: kernel(s, x).log_prob(atom), (None, 0)))
         rows = weights * jnp.exp(law(belief.secrets, belief.states))
-        following, _ = belief.advance(system, kernel, external, atom, key=public_key(seed, now.time))
+        following, _ = belief.update(system, kernel, external, atom, key=public_key(seed, now.time))
         apart = jnp.abs(belief.states[..., 0] - atom[0])
         cost = following.states[..., 0] ** 2 + OBJECTIVE.distortion_price * (apart - LIMIT)
         answer = system.react(external, atom, transition.noise)

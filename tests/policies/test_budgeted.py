@@ -117,8 +117,9 @@ def test_a_blurred_release_has_the_noise_that_was_charged(float64):
     policy = budgeted(GaussianNoise(system, jnp.asarray([0.3])), BUDGET, "blur", unit=jnp.asarray([0.7]))
     blur = 1.5  # in units
     features = jnp.asarray([0.0, 0.01, 1.0, blur])  # expectation, charge, open; noise alone has no features
-    gate = policy.kernel(features, system.initial_external(), jnp.asarray(1, jnp.int32))
-    law = gate.inner(system.prior.secrets[0], jnp.asarray([0.4]))
+    decision = policy.decide(features, system.initial_external(), jnp.asarray(1, jnp.int32))
+    assert float(decision.charge) == 0.01 and bool(decision.open) and float(decision.blur) == blur
+    law = decision.opened()(system.prior.secrets[0], jnp.asarray([0.4]))
     assert isinstance(law, Gaussian)
     assert float(law.scale[0, 0]) == pytest.approx(np.hypot(0.3, 0.7 * blur), rel=1e-12)
     assert float(law.mean[0]) == 0.4
@@ -132,8 +133,8 @@ def test_true_data_stop_for_good_at_the_first_refusal(float64):
     given = system.initial_external(), jnp.asarray(1, jnp.int32)
     stopped = eqx.tree_at(lambda one: one.stopped, belief, jnp.asarray(True))
     for one, opened in ((belief, True), (stopped, False)):
-        gate = policy.kernel(policy.features(one, *given), *given)
-        assert bool(gate.open) is opened
+        decision = policy.decide(policy.features(one, *given), *given)
+        assert bool(decision.open) is opened
     _, _, (_, passed, _) = played("truth", "blind")
     assert np.all(np.diff(passed.astype(int), axis=1) <= 0)
 

@@ -30,7 +30,7 @@ def test_going_part_of_the_way_runs_from_noise_on_the_output_to_transport(float6
         belief = policy.start(key=jr.key(0))
         kernel = noise.kernel(jnp.zeros(0), jnp.ones(1), TIME)
         for shared in (0.4, 1.1):
-            belief, _ = belief.advance(system, kernel, jnp.ones(1), jnp.full(2, shared), key=jr.key(0))
+            belief, _ = belief.update(system, kernel, jnp.ones(1), jnp.full(2, shared), key=jr.key(0))
         features = policy.features(belief, jnp.ones(1), TIME)
         kernels = policy.kernel(features, jnp.ones(1), TIME), kernel
         over = [

@@ -78,8 +78,8 @@ def test_the_inner_belief_moves_on_while_releases_are_held(float64):
         kernel = policy.kernel(policy.features(belief, jnp.ones(1), time), jnp.ones(1), time)
         parts = belief.components(kernel).parts, plain.components(kernel.inner).parts
         given = (system, kernel.inner, jnp.ones(1))
-        seen, unseen = (plain.advance(*given, y, key=jr.key(0))[0] for y in (shared, None))
-        after, _ = belief.advance(system, kernel, jnp.ones(1), shared, key=jr.key(0))
+        seen, unseen = (plain.update(*given, y, key=jr.key(0))[0] for y in (shared, None))
+        after, _ = belief.update(system, kernel, jnp.ones(1), shared, key=jr.key(0))
         return kernel.fresh, parts, after, seen, unseen
 
     belief, plain = policy.start(key=jr.key(0)), KalmanBelief.start(system)
@@ -108,4 +108,4 @@ def test_an_impossible_pace_and_foreign_kernels_are_refused():
     belief = Subsampled(inner, 2).start(key=jr.key(0))
     kernel = inner.kernel(jnp.zeros(0), jnp.zeros(1), jnp.asarray(1, jnp.int32))
     with pytest.raises(TypeError, match="Subsampled"):
-        belief.advance(system, kernel, jnp.zeros(1), jnp.zeros(1), key=jr.key(0))
+        belief.update(system, kernel, jnp.zeros(1), jnp.zeros(1), key=jr.key(0))

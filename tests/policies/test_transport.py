@@ -78,7 +78,7 @@ def test_every_secret_is_sent_to_the_same_law_by_the_cheapest_map(float64, size)
     def later(key):
         def step(belief, time):
             kernel = policy.kernel(policy.features(belief, jnp.ones(1), time), jnp.ones(1), time)
-            after, _ = belief.advance(system, kernel, jnp.ones(1), jnp.full(size, 0.4), key=key)
+            after, _ = belief.update(system, kernel, jnp.ones(1), jnp.full(size, 0.4), key=key)
             return after, (belief, kernel.plan, zero_leakage_distortion(system, belief))
 
         stages = jax.lax.scan(step, policy.start(key=key), jnp.arange(1, 5, dtype=jnp.int32))[1]

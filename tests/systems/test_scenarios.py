@@ -13,9 +13,9 @@ from veil.evaluation.utility import table, use
 from veil.laws import Kernel, Point
 from veil.learners.base import plants
 from veil.policies import GaussianNoise, PlainPolicy, Truth
-from veil.releases import release_kind
 from veil.rollout import play, rollout
 from veil.stats import Mean
+from veil.step import release_kind
 from veil.systems import (
     ColouredPlatoon,
     Field,
@@ -281,7 +281,7 @@ def test_a_system_may_offer_its_own_scenarios():
 
 def test_a_system_may_offer_wrong_models_to_readers():
     system = Offering()
-    kind, _ = release_kind(system, policy := GaussianNoise(system, (0.25,)))
+    kind = release_kind(system, policy := GaussianNoise(system, (0.25,)))
     names = [attacker.name for attacker in attackers(system, policy, kind, assisted=False)]
     assert "thinks noise is tripled" in names and "thinks noise is double" in names
 

@@ -10,15 +10,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from veil import linalg
 from veil.beliefs.kalman import move, update
-from veil.beliefs.proposals import as_gaussian
-from veil.laws import Finite, Gaussian, Kernel, diagonal_gaussian, match_moments
+from veil.laws import Gaussian, Kernel
 from veil.policies.base import Policy
-from veil.policies.plain import GridKernel
 from veil.systems.base import System
 from veil.types import Noise, Scalar, Secret, State
-
-# Variance of a number that is uniform in a cell of length one.
-UNIFORM_VARIANCE = 1.0 / 12.0
 
 
 class GaussianisedKernel(Kernel):
@@ -33,19 +28,7 @@ class GaussianisedKernel(Kernel):
 
     def __call__(self, secret: Secret, state: State) -> Gaussian:
         """A Gaussian law with a density."""
-        if isinstance(self.inner, GridKernel):
-            return diagonal_gaussian(self.inner.system.output(state), UNIFORM_VARIANCE**0.5 * self.inner.step)
-        law = self.inner(secret, state)
-        return _spread(law) if isinstance(law, Finite) else as_gaussian(law)
-
-
-def _spread(law: Finite) -> Gaussian:
-    """Mean and covariance of the atoms, each blurred by a tenth of their range."""
-    size = law.atoms.shape[-1]
-    range_ = jnp.max(law.atoms, axis=0) - jnp.min(law.atoms, axis=0)
-    floor = jnp.where(range_ > 0, 0.1 * range_, 1.0)
-    scale = jnp.broadcast_to(jnp.diag(floor), (*law.atoms.shape, size))
-    return match_moments(jax.nn.log_softmax(law.log_masses), Gaussian(law.atoms, scale))
+        return self.inner(secret, state).smoothed()
 
 
 WIDEN = 1.05  # the aimed law is a little wider than the potential asks for

@@ -1,7 +1,7 @@
 """The contract of a belief, and the arithmetic that all beliefs share.
 
 A belief at time t is the distribution of the secret and x_t given w_1..w_t and y_1..y_{t−1}. It does not yet
-include y_t: the leakage of y_t is computed from it. `advance` then includes y_t.
+include y_t: the leakage of y_t is computed from it. `update` then includes y_t.
 """
 
 import abc
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
-from veil.laws import Components, Gaussian, Kernel, Law, Mixture, grouped
+from veil.laws import Components, Gaussian, Kernel, Law, grouped
 from veil.systems.base import System
 from veil.types import LOG_ZERO, External, Key, Scalar, Shared
 
@@ -46,7 +46,7 @@ class Belief(eqx.Module):
         """The Gaussian mixture that y_t follows under this belief, each component labelled by its secret."""
 
     @abc.abstractmethod
-    def advance(
+    def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["Belief", Health]:
         """Weigh by y_t, refresh, move by w_t: the belief before y_{t+1}.
@@ -62,18 +62,11 @@ class Belief(eqx.Module):
 
 def mixture_components(log_weights: Float[Array, "K M"], law: Law) -> Components:
     """Components of Gaussian or mixture release laws batched [K, M], with joint log-weights."""
-    if isinstance(law, Gaussian):
-        return grouped(log_weights, law)
-    if isinstance(law, Mixture):
-        secrets = law.log_weights.shape[0]
-        joint = (log_weights[:, :, None] + law.log_weights).reshape(secrets, -1)
-        mean = law.parts.mean.reshape(secrets, joint.shape[1], -1)
-        scale = law.parts.scale.reshape(*mean.shape, mean.shape[-1])
-        return grouped(joint, Gaussian(mean, scale))
-    raise TypeError(
-        f"A {type(law).__name__} release has no Gaussian components. Use a kernel with Gaussian or "
-        "mixture laws, or an exact formula for finite laws."
-    )
+    own, parts = law.gaussian_parts()
+    secrets = log_weights.shape[0]
+    joint = (log_weights[:, :, None] + own).reshape(secrets, -1)
+    mean = parts.mean.reshape(secrets, joint.shape[1], -1)
+    return grouped(joint, Gaussian(mean, parts.scale.reshape(*mean.shape, mean.shape[-1])))
 
 
 def floored(log_values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -116,7 +109,7 @@ class PriorBelief(Belief):
         """Raise an error: this belief cannot predict a release."""
         raise TypeError("A PriorBelief cannot predict a release. Use ParticleBelief or KalmanBelief.")
 
-    def advance(
+    def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["PriorBelief", Health]:
         """Return the belief unchanged."""

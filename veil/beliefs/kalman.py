@@ -39,7 +39,7 @@ class KalmanBelief(Belief):
         parts = jax.tree.map(lambda leaf: leaf[:, None], laws)
         return mixture_components(self.log_masses[:, None], parts)
 
-    def advance(
+    def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["KalmanBelief", Health]:
         """Update by y_t, then predict x_{t+1}. Nothing is random."""

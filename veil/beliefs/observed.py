@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
 from veil.beliefs.kalman import move
-from veil.laws import LOG_TWO_PI, Components, Gaussian, Kernel, Point, SwitchedLaw
+from veil.laws import LOG_TWO_PI, Components, Gaussian, Kernel
 from veil.systems.base import System
 from veil.types import External, Key, Scalar, Shared, State
 
@@ -38,7 +38,8 @@ class ObservedBelief(Belief):
     def components(self, kernel: Kernel) -> Components:
         """One Gaussian per secret: the release is the state."""
         law = kernel(self.secrets[0], self.states.mean[0])
-        if not isinstance(law, Point) or law.value.shape != self.states.mean[0].shape:
+        size = self.states.mean[0].shape
+        if not law.is_point or law.sample(jnp.zeros(law.noise_size, self.states.mean.dtype)).shape != size:
             raise TypeError(
                 f"ObservedBelief is for sharing the whole state as it is, not a {type(law).__name__} law. "
                 "Use ParticleBelief or KalmanBelief for noisy releases."
@@ -47,7 +48,7 @@ class ObservedBelief(Belief):
             self.log_masses[:, None], jax.tree.map(lambda leaf: leaf[:, None], self.states)
         )
 
-    def advance(
+    def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["ObservedBelief", Health]:
         """Weigh by the density of x_t = y_t, then predict from it. Nothing is random.
@@ -61,8 +62,7 @@ class ObservedBelief(Belief):
             return type(self)(self.secrets, self.log_masses, moved), untouched(self.log_masses, effective)
         log_likelihood = floored(jax.vmap(_log_density, (0, None))(self.states, shared))
         law = kernel(self.secrets[0], self.states.mean[0])
-        if isinstance(law, SwitchedLaw):  # what is not fresh says nothing about the state
-            log_likelihood = jnp.where(law.fresh, log_likelihood, 0.0)
+        log_likelihood = jnp.where(law.is_fresh, log_likelihood, 0.0)  # a repeated value says nothing
         log_masses, log_evidence, depleted = bayes_update(self.log_masses, log_likelihood)
         moved = jax.vmap(system.transition, (0, None, None))(self.secrets, shared, external)
         health = Health(log_evidence, log_likelihood, effective, depleted)

@@ -82,7 +82,7 @@ class ParticleBelief(Belief):
         laws = _each(kernel)(self.secrets, self.states)
         return mixture_components(self.log_masses[:, None] + self.log_weights, laws)
 
-    def advance(
+    def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["ParticleBelief", Health]:
         """Weigh, resample the secrets whose effective sample size is low, move."""

@@ -63,7 +63,7 @@ class PooledBelief(Belief):
             raise TypeError(f"PooledBelief describes Gaussian releases, not {type(law).__name__}.")
         return Components(self.labels, floored(self.log_weights), law, self.secrets.shape[0])
 
-    def advance(
+    def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["PooledBelief", Health]:
         """Weigh, resample over all particles if the effective sample size is low, move."""

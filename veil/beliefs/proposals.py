@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.laws import Gaussian, Kernel, Law, Mixture, SwitchedLaw
+from veil.laws import Gaussian, Kernel
 from veil.types import Noise, Scalar, Secret, Shared, State
 
 
@@ -86,8 +86,8 @@ class Line(eqx.Module):
 
 def release_line(kernel: Kernel, secret: Secret, origin: Gaussian) -> Line:
     """The release linearised at the mean of the state's law, the kernel's covariance taken there."""
-    law = as_gaussian(kernel(secret, origin.mean))
-    jacobian = jax.jacfwd(lambda state: as_gaussian(kernel(secret, state)).mean)(origin.mean)
+    law = kernel(secret, origin.mean).as_gaussian()
+    jacobian = jax.jacfwd(lambda state: kernel(secret, state).as_gaussian().mean)(origin.mean)
     return Line(law.mean, jacobian @ origin.scale, law.scale)
 
 
@@ -98,23 +98,3 @@ def condition(line: Line, shared: Shared) -> tuple[Noise, Float[Array, "N N"]]:
     pull = slope.T @ (whitener @ (shared - line.mean))
     root = linalg.cholesky(jnp.eye(slope.shape[1], dtype=slope.dtype) + slope.T @ slope)
     return linalg.invert_lower(root).T @ linalg.solve_lower(root, pull), root
-
-
-def as_gaussian(law: Law) -> Gaussian:
-    """The law itself if Gaussian, the Gaussian with its moments if a mixture; others are refused.
-
-    A held value stands for itself with unit covariance: it has no slope in the state and is as likely under
-    one secret as under another, so it changes no posterior.
-    """
-    if isinstance(law, Gaussian):
-        return law
-    if isinstance(law, Mixture):
-        return law.moments()
-    if isinstance(law, SwitchedLaw):
-        inner = as_gaussian(law.inner)
-        unit = jnp.eye(inner.mean.shape[-1], dtype=inner.mean.dtype)
-        return Gaussian(jnp.where(law.fresh, inner.mean, law.value), jnp.where(law.fresh, inner.scale, unit))
-    raise TypeError(
-        f"Linearising needs a release law with a mean and a covariance, not a {type(law).__name__}. "
-        "Track finite laws with a bootstrap ParticleBelief and noise-free sharing with ObservedBelief."
-    )

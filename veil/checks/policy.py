@@ -13,20 +13,20 @@ from scipy.stats import multivariate_normal
 
 from veil.checks.findings import ContractReport, Rule, Support, examined
 from veil.evaluation.bounds import AGREE, bounder_candidates
-from veil.laws import Finite, Gaussian, Law, Mixture, SwitchedLaw
+from veil.laws import Finite, Gaussian, Law, Mixture
 from veil.learners.pathwise import surrogate
 from veil.policies.base import LearnedPolicy, Policy
 from veil.problem import problem
 from veil.rollout import replay, rollout
-from veil.step import Record, begin, first_features
+from veil.step import Record, begin, first_law
 from veil.systems.base import System
 from veil.systems.probes import degenerate, evaluate, law_fault
-from veil.types import Secret, State, as_float64
+from veil.types import as_float64
 
 
 def density(laws: Law) -> Support:
     """Compare draw and density of these laws, batched: filters weigh releases by `log_prob`."""
-    laws = laws.inner if isinstance(laws, SwitchedLaw) else laws
+    laws = laws.fresh_law()
     if isinstance(laws, Gaussian):
         return _gaussian(laws)
     if isinstance(laws, Finite):
@@ -108,13 +108,7 @@ def _first_law(policy: Policy, world: System) -> Law:
     """The law of the first release of the first secret, at the middle of the start."""
     secret = world.prior.secrets[0]
     state = world.initial(secret).mean[: len(policy.system.state_fields)]
-    return _law_at(policy, world, secret, state)
-
-
-def _law_at(policy: Policy, world: System, secret: Secret, state: State) -> Law:
-    """The law of the first release."""
-    kernel = policy.kernel(first_features(policy), world.initial_external(), jnp.asarray(1, jnp.int32))
-    return kernel.release_law(secret, state, policy.init_memory(secret, state))
+    return first_law(policy, secret, state)
 
 
 def _law(policy: Policy, world: System) -> Support:
@@ -164,7 +158,7 @@ def _laws(policy: Policy, world: System) -> Law:
 
     def one(secret: Array, noise: Array) -> Law:
         state = world.initial(secret).sample(noise)[: len(policy.system.state_fields)]
-        return _law_at(policy, world, secret, state)
+        return first_law(policy, secret, state)
 
     return eqx.filter_jit(jax.vmap(one))(secrets, jnp.asarray(numbers))
 

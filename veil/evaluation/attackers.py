@@ -17,12 +17,11 @@ from veil.attacks.least_squares import LeastSquares
 from veil.attacks.particle_filter import Bayes
 from veil.evaluation.bounds import believes_data
 from veil.evaluation.forecasts import Forecast, calibration, lower_bound
-from veil.laws import Law, Point
+from veil.laws import Law
 from veil.policies.base import Policy
-from veil.releases import exact_release, sees_state
 from veil.results.parts import AttackResult
 from veil.stats import stratified_mean, stratified_rate
-from veil.step import Record
+from veil.step import Record, sees_state
 from veil.systems.base import System
 from veil.systems.variants import KnownStart, WithInitial, WithNoise
 from veil.types import Key
@@ -44,13 +43,13 @@ class Attacker:
     key: str = ""  # tells stored results of the same name apart
 
 
-def attackers(system: System, policy: Policy, kind: Law | None, *, assisted: bool) -> tuple[Attacker, ...]:
+def attackers(system: System, policy: Policy, kind: Law, *, assisted: bool) -> tuple[Attacker, ...]:
     """All but the learned one.
 
     Args:
         system: the model.
         policy: the one in force.
-        kind: the type of its release laws, see `release_kind`; None for a policy with private memory.
+        kind: the type of its release laws, see `veil.step.release_kind`.
         assisted: whether to include those who know more.
     """
     fixed = [
@@ -60,10 +59,10 @@ def attackers(system: System, policy: Policy, kind: Law | None, *, assisted: boo
     ]
     if policy.has_memory:
         return tuple(fixed)
-    if isinstance(kind, Point):
+    if kind.is_point:
         exact = Attacker("exact observer", "attack", lambda _: Observer(system, policy))
         return (exact, *fixed) if sees_state(system, policy) else tuple(fixed)
-    if exact_release(kind):
+    if kind.fresh_law().is_point:
         return tuple(fixed)
     bank = Attacker("Kalman bank", "attack", lambda _: KalmanBank(system, policy))
     bootstrap = Attacker(

@@ -44,13 +44,12 @@ from veil.evaluation.verdict import VerdictInputs, reach_verdict
 from veil.io import Store, fingerprint
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
-from veil.releases import exact_release, sees_state
 from veil.results.audit import Audit
 from veil.results.parts import AttackResult, Quantity, ScenarioResult, Verdict
 from veil.results.text import secret_text
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
-from veil.step import Record, Transcript
+from veil.step import Record, Transcript, sees_state
 from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal, other_scenarios
 from veil.types import as_float64
@@ -96,7 +95,7 @@ def _audit_scenario(context: Context, scenario: Scenario) -> ScenarioResult:
     records = context.play(context.policy, scenario, numbers, f"playing: {scenario.name}")
     found = [learned_attack(context, scenario, records)]
     policy = context.policy
-    if not policy.has_memory and not exact_release(context.kind):
+    if not policy.has_memory and not context.kind.fresh_law().is_point:
         seen = MisspecifiedPolicy(policy, scenario.plant, scenario.believed)
         right = Attacker(
             "Kalman bank, right model",
@@ -242,7 +241,7 @@ def _fits(context: Context, given: Record | None, verdict: Verdict) -> Verdict:
     if given is None or policy.has_memory or verdict.name == "replay_mismatch":
         return verdict
     exact = sees_state(context.system, policy)
-    if exact_release(context.kind) and not exact:
+    if context.kind.fresh_law().is_point and not exact:
         return verdict
     found = examine_transcripts(context.system, policy, given.public, exact=exact)
     inputs = {**verdict.inputs, "fit_p": found.p_value, "fit_limit": LEVEL}
@@ -299,7 +298,7 @@ def _invited(context: Context, own: dict[str, Attack], records: Record) -> list[
 def _longer(context: Context, episodes: int) -> list[AttackResult]:
     """Who sees runs of twice the length."""
     policy = context.policy
-    if policy.has_memory or exact_release(context.kind):
+    if policy.has_memory or context.kind.fresh_law().is_point:
         return []
     numbers = np.arange(LONGER, LONGER + min(4 * EPISODE_BLOCK, episodes))
     scenario, twice = nominal(context.system), 2 * context.options.steps
@@ -313,7 +312,7 @@ def _follow(context: Context, records: Record) -> dict[str, np.ndarray] | None:
     if policy.has_memory:
         return None
     exact = sees_state(context.system, policy)
-    if exact_release(context.kind) and not exact:
+    if context.kind.fresh_law().is_point and not exact:
         return None
 
     def run(rows: np.ndarray) -> reading.KalmanTrace:

@@ -23,15 +23,13 @@ from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import Observer
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
 from veil.evaluation.forecasts import Forecast, pooled
-from veil.laws import Gaussian, Mixture, SwitchedLaw
 from veil.policies.base import Policy
 from veil.policies.geometry import output_noise
 from veil.policies.plain import GaussianNoise
-from veil.releases import exact_release, release_kind, sees_state
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
 from veil.stats import Mean, stratified_mean
-from veil.step import Record
+from veil.step import Record, release_kind, sees_state
 from veil.systems.base import System
 from veil.types import Key, Scalar
 
@@ -266,11 +264,10 @@ def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, 
     """The ways that apply to this policy, best first; none where nothing bounds it from above."""
     if policy.has_memory:
         return (CoupledBounder(system, policy),)
-    law, on_grid = release_kind(system, policy)
-    if exact_release(law):
+    law = release_kind(system, policy).fresh_law()
+    if law.is_point:
         return (ExactBounder(system, policy),) if sees_state(system, policy) else ()
-    inner = law.inner if isinstance(law, SwitchedLaw) else law
-    if isinstance(inner, Gaussian | Mixture) or on_grid:
+    if law.is_smooth:
         return (
             ParticleBounder("twisted particles", ParticleFilter(system, policy, Twisted(), 128)),
             ParticleBounder("twisted particles", ParticleFilter(system, policy, Twisted(), 512)),

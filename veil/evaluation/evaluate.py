@@ -24,10 +24,9 @@ from veil.evaluation.utility import Use, use
 from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
 from veil.io import Store
 from veil.policies.base import Policy
-from veil.releases import release_kind
 from veil.results.parts import AtStep, AttackResult, Curves, Verdict
 from veil.settings import AuditSettings
-from veil.step import Record
+from veil.step import Record, release_kind
 from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal
 from veil.types import Key
@@ -121,7 +120,7 @@ class Context:
         self.key, self.own_key, self.train_key = jr.split(jr.key(options.seed), 3)
         # Masses that were given in single precision sum to one only up to 1e-7.
         self.log_prior = log_softmax(np.asarray(system.prior.log_masses))
-        self.kind = None if policy.has_memory else release_kind(system, policy)[0]
+        self.kind = release_kind(system, policy)
         self.apart = shared_components(system)
         self.began = time.monotonic()
         self.seconds: dict[str, float] = {}

@@ -105,7 +105,7 @@ def _places(system: System, policy: Policy, public: Transcript, exact: bool) -> 
             sd = jnp.sqrt(jnp.sum(parts.parts.scale**2, axis=-1))
             below = ndtr((shared[None, :] - parts.parts.mean) / jnp.where(sd > 0, sd, 1.0))
             place = jnp.sum(jnp.exp(parts.log_weights)[:, None] * below, axis=0)
-            after, _ = belief.advance(system, kernel, external, shared, key=jr.key(0))
+            after, _ = belief.update(system, kernel, external, shared, key=jr.key(0))
             return after, place
 
         start = ObservedBelief.start(system) if exact else KalmanBelief.start(system)

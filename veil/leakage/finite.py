@@ -6,7 +6,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from veil.beliefs.particles import ParticleBelief
-from veil.laws import Finite, Kernel
+from veil.laws import Kernel
 from veil.types import LOG_ZERO, Scalar, Secret, State
 
 _UNSEEN = -80.0  # log-mass below which a secret cannot move the information by 1e-32 nats
@@ -35,13 +35,8 @@ def finite_release(belief: ParticleBelief, kernel: Kernel) -> Float[Array, "K J"
     """
 
     def law(secret: Secret, state: State) -> tuple[Array, Array]:
-        made = kernel(secret, state)
-        if not isinstance(made, Finite):
-            raise TypeError(
-                f"A {type(made).__name__} release is not on finitely many values. Use the components of the "
-                "belief and veil.leakage.estimate."
-            )
-        return made.log_masses, made.atoms
+        atoms, log_masses = kernel(secret, state).masses()
+        return log_masses, atoms
 
     # An output without axis is one that does not depend on what is mapped over: JAX checks it.
     over = jax.vmap(jax.vmap(law, (None, 0), (0, None)), (0, 0), (0, None))

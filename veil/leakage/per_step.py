@@ -7,7 +7,7 @@ import equinox as eqx
 
 from veil.beliefs.base import Belief
 from veil.beliefs.particles import ParticleBelief
-from veil.laws import Components, Finite, Kernel
+from veil.laws import Components, Kernel
 from veil.leakage.closed_forms import closed_form
 from veil.leakage.estimate import estimate, estimate_per_component
 from veil.leakage.finite import finite_information, finite_release
@@ -68,4 +68,4 @@ class Measure(eqx.Module):
 def _finite(belief: ParticleBelief, kernel: Kernel) -> bool:
     """Whether releases lie on a grid. Nothing is computed."""
     law = eqx.filter_eval_shape(kernel, belief.secrets[0], belief.states[0, 0])
-    return isinstance(law, Finite)
+    return law.is_finite

@@ -159,12 +159,13 @@ class A2c(Learner):
             def step(play: EpisodeState, step_key: Key) -> tuple[EpisodeState, ScoredStep]:
                 own_key, noise_key = jr.split(step_key)
                 following, stage, outcome = problem.step(actor, play, seed=number, key=own_key)
-                assert isinstance(stage.kernel, TableKernel)
-                transition = staged(policy, problem.objective, play, stage.kernel, seed=number, key=noise_key)
-                home = number % problem.secrets, stage.kernel.cell(play.situation.state)
-                used = occupied(transition, stage.kernel.cells.shape[0]).at[home].set(True)
-                scored = self._score(problem, policy, critic, transition, stage.kernel.log_rows)
-                return following, ScoredStep(transition, stage.kernel.log_rows, used, *scored, outcome)
+                kernel = stage.decision.kernel
+                assert isinstance(kernel, TableKernel)
+                transition = staged(policy, problem.objective, play, kernel, seed=number, key=noise_key)
+                home = number % problem.secrets, kernel.cell(play.situation.state)
+                used = occupied(transition, kernel.cells.shape[0]).at[home].set(True)
+                scored = self._score(problem, policy, critic, transition, kernel.log_rows)
+                return following, ScoredStep(transition, kernel.log_rows, used, *scored, outcome)
 
             first = problem.reset(actor, number, key=start_key)
             return jax.lax.scan(step, first, jr.split(run_key, problem.steps))[1]

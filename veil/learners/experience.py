@@ -101,7 +101,9 @@ def explored(problem: Problem, policy: LearnedPolicy, number: Array, size: Scala
         acting, now = Shifted(policy, shift, stretch), play.situation
         after, stage, outcome = problem.step(acting, play, seed=number, key=step_key)
         state = seen(policy, now.state)
-        action = described(stage.kernel(now.believed, state), policy.system.output(state), scaling_of(policy))
+        action = described(
+            stage.decision(now.believed, state), policy.system.output(state), scaling_of(policy)
+        )
         observation = Observation(now.believed, state, now.external, now.time)
         last = (now.time >= problem.steps).astype(mass.dtype)
         return after, Step(play.belief, observation, action, outcome, mass, last)

@@ -69,7 +69,7 @@ def staged(
     belief, situation, system = play.belief, play.situation, policy.system
     assert isinstance(belief, ParticleBelief)
     # A belief that sees no release neither weighs nor resamples: its particles stay who they are.
-    after, _ = belief.advance(system, kernel, situation.external, None, key=public_key(seed, situation.time))
+    after, _ = belief.update(system, kernel, situation.external, None, key=public_key(seed, situation.time))
 
     def paid(secret: Secret, state: State, later: State) -> Float[Array, " J"]:
         def one(atom: Array) -> Scalar:

@@ -8,13 +8,59 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from veil.beliefs.base import Belief, PriorBelief
-from veil.laws import Kernel, SwitchedLaw
+from veil.laws import Kernel, Law, SwitchedLaw
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State
 
 Time = Int[Array, ""]
 
 Memory = Float[Array, "..."]
+
+
+class Decision(Kernel):
+    """What a policy decides about the release of one step, from public knowledge alone.
+
+    As a kernel it gives the law of what the public sees: that of `kernel` where the release is open, all mass
+    on `value` elsewhere.
+
+    Attributes:
+        kernel: that of an open release; None in a decision that left the compiled step, where it is not kept.
+        charge: nats that the release is charged.
+        open: whether `kernel` acts.
+        withheld: whether nothing at all is released, so that the environment goes without. A reader may
+            take `value` for what it did not get. None where the policy never withholds.
+        blur: noise that was added to make the charge fit, in units of the policy that adds it.
+        value: what goes out where the release is not open; None where the policy is always open.
+    """
+
+    kernel: Kernel | None
+    charge: Scalar
+    open: Bool[Array, ""]
+    withheld: Bool[Array, ""] | None
+    blur: Scalar
+    value: Shared | None
+
+    def opened(self) -> Kernel:
+        """The kernel of an open release."""
+        assert self.kernel is not None  # inside the compiled step
+        return self.kernel
+
+    def __call__(self, secret: Secret, state: State) -> Law:
+        """The law of the kernel, or the public value."""
+        return self._switched(self.opened()(secret, state))
+
+    def release_law(self, secret: Secret, state: State, memory: Memory) -> Law:
+        """The same, for a kernel that reads the owner's memory."""
+        return self._switched(self.opened().release_law(secret, state, memory))
+
+    def _switched(self, law: Law) -> Law:
+        return law if self.value is None else SwitchedLaw(self.open, self.value, law)
+
+    def shut_if(self, missing: Bool[Array, ""]) -> "Decision":
+        """The same, but nothing is released and charged where there is nothing to release."""
+        withheld = missing if self.withheld is None else self.withheld | missing
+        charge, blur = (jnp.where(missing, 0.0, number) for number in (self.charge, self.blur))
+        return Decision(self.kernel, charge, self.open & ~missing, withheld, blur, self.value)
 
 
 class Policy(eqx.Module):
@@ -31,11 +77,15 @@ class Policy(eqx.Module):
 
     Attributes:
         system: the owner's model, public.
+        has_belief: whether it looks at a belief that tracks the releases, by which they can be charged.
         has_memory: whether the releases depend on a private memory.
+        shares_truth: whether every release is the output itself, or nothing new.
     """
 
     system: eqx.AbstractVar[System]
+    has_belief: ClassVar[bool] = True
     has_memory: ClassVar[bool] = False
+    shares_truth: ClassVar[bool] = False
 
     @abc.abstractmethod
     def start(self, *, key: Key) -> Belief:
@@ -48,6 +98,17 @@ class Policy(eqx.Module):
     @abc.abstractmethod
     def kernel(self, features: Features, external: External, time: Time) -> Kernel:
         """The kernel of step `time`, counted from 1."""
+
+    def decide(self, features: Features, external: External, time: Time) -> Decision:
+        """The kernel of step `time` and its terms; by default it is always open and charged nothing."""
+        nothing = jnp.zeros((), features.dtype)
+        kernel = self.kernel(features, external, time)
+        return Decision(kernel, nothing, jnp.asarray(True), None, nothing, None)
+
+    def fund(self, belief: Belief, left: Scalar) -> Belief:
+        """The belief, told how many nats an accountant has left; by default there is no budget to tell of."""
+        del left
+        return belief
 
     def init_memory(self, secret: Secret, state: State) -> Memory:
         """The memory at t = 1, from the owner's secret and x_1; empty by default."""
@@ -78,6 +139,8 @@ class Policy(eqx.Module):
 class PlainPolicy(Policy):
     """A policy that does not look at a belief."""
 
+    has_belief: ClassVar[bool] = False
+
     def start(self, *, key: Key) -> PriorBelief:
         """Nothing is tracked."""
         del key
@@ -87,37 +150,6 @@ class PlainPolicy(Policy):
         """None."""
         del external, time
         return jnp.zeros(0, belief.log_masses.dtype)
-
-
-class Gate(Kernel):
-    """`inner` where open; otherwise all mass on `value`, whatever the secret and the state.
-
-    Attributes:
-        open: whether the inner kernel acts.
-        withheld: whether nothing at all is released, so that the environment goes without. A reader may
-            take `value` for what it did not get.
-        value: a function of the public history.
-        charge: nats that this release is charged.
-        inner: the other kernel.
-    """
-
-    open: Bool[Array, ""]
-    withheld: Bool[Array, ""]
-    value: Shared
-    charge: Scalar
-    inner: Kernel
-
-    def __call__(self, secret: Secret, state: State) -> SwitchedLaw:
-        """The inner law, or the public value."""
-        return SwitchedLaw(self.open, self.value, self.inner(secret, state))
-
-    def shut_if(self, missing: Bool[Array, ""]) -> "Gate":
-        """The same, but nothing is released and charged where there is nothing to release."""
-        return eqx.tree_at(
-            lambda gate: (gate.open, gate.withheld, gate.charge),
-            self,
-            (self.open & ~missing, self.withheld | missing, jnp.where(missing, 0.0, self.charge)),
-        )
 
 
 class Wrapping(Policy):

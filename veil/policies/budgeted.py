@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from veil import linalg
 from veil.beliefs.base import Belief, FilterSpec, Health
 from veil.beliefs.observed import ObservedBelief
-from veil.laws import Components, Gaussian, Kernel, Law, Mixture
+from veil.laws import Components, Gaussian, Kernel, Law
 from veil.leakage.per_step import Measure
-from veil.policies.base import Gate, Policy, Time
+from veil.policies.base import Decision, Policy, Time
 from veil.policies.geometry import distortion_metric, output_noise
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State
@@ -31,25 +30,7 @@ class BlurredKernel(Kernel):
 
     def __call__(self, secret: Secret, state: State) -> Law:
         """The law of the sum."""
-        return blurred(self.inner(secret, state), self.sd)
-
-
-def blurred(law: Law, sd: Float[Array, " Y"]) -> Law:
-    """The law of a release plus Gaussian noise; only Gaussians and their mixtures stay what they are."""
-    if isinstance(law, Gaussian):
-        return _wider(law, sd)
-    if isinstance(law, Mixture):
-        return Mixture(law.log_weights, jax.vmap(_wider, (0, None))(law.parts, sd))
-    raise TypeError(
-        f"A {type(law).__name__} release cannot be blurred: it would not stay one. Withhold it or share a "
-        "blind one instead, or share with some Gaussian noise from the start."
-    )
-
-
-def _wider(law: Gaussian, sd: Float[Array, " Y"]) -> Gaussian:
-    rows = jnp.concatenate([law.scale, jnp.diag(sd)], axis=1)
-    wide = linalg.triangular_root(rows, jnp.ones_like(rows[0]))
-    return Gaussian(law.mean, jnp.where(jnp.any(sd > 0), wide, law.scale))
+        return self.inner(secret, state).blurred(self.sd)
 
 
 Exhausted = Literal["withhold", "blind", "blur"]
@@ -65,7 +46,7 @@ class BudgetedBelief(Belief):
     Attributes:
         inner: that of the policy inside.
         charging: the one that charges are computed by; None where it is the inner one.
-        left: nats.
+        left: nats, as far as this belief knows; `Budgeted.fund` tells it what an accountant knows.
         stopped: whether a release of the state itself was refused: none is shared after that.
     """
 
@@ -97,21 +78,21 @@ class BudgetedBelief(Belief):
         return self.account.moments()
 
     def components(self, kernel: Kernel) -> Components:
-        """Those of the account, for the kernel behind the gate."""
-        return self.account.components(kernel.inner if isinstance(kernel, Gate) else kernel)
+        """Those of the account, for an open release."""
+        return self.account.components(kernel.opened())
 
-    def advance(
+    def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["BudgetedBelief", Health]:
-        """Pay, and take in what passed the gate; to the beliefs, anything else was withheld."""
-        assert isinstance(kernel, Gate)  # given by `Budgeted`
+        """Pay, and take in what was open; to the beliefs, anything else was withheld."""
+        assert isinstance(kernel, Decision)  # made by `Budgeted.decide`
 
         def take(seen: Shared | None) -> tuple[tuple[Belief, Belief | None], Health]:
-            given = (system, kernel.inner, external, seen)
-            inner, health = self.inner.advance(*given, key=key)
+            given = (system, kernel.opened(), external, seen)
+            inner, health = self.inner.update(*given, key=key)
             if self.charging is None:
                 return (inner, None), health
-            charging, health = self.charging.advance(*given, key=jr.fold_in(key, 1))
+            charging, health = self.charging.update(*given, key=jr.fold_in(key, 1))
             return (inner, charging), health
 
         if shared is None:
@@ -177,6 +158,11 @@ class Budgeted(Policy):
         """The inner policy's model."""
         return self.inner.system
 
+    @property
+    def shares_truth(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the inner policy."""
+        return self.inner.shares_truth
+
     def start(self, *, key: Key) -> BudgetedBelief:
         """The whole budget, and the beliefs at t = 1."""
         inner = self.inner.start(key=key)
@@ -193,11 +179,15 @@ class Budgeted(Policy):
             fits = fits & ~belief.stopped
         outputs = jax.vmap(self.system.output)(account.moments().mean)
         expected = jnp.exp(account.log_masses) @ outputs
-        told = [jnp.where(fits, offer.charge, 0.0), fits, jnp.where(fits, self._sd(offer.level), 0.0)]
-        return jnp.concatenate([inner, expected, jnp.stack([jnp.asarray(n, inner.dtype) for n in told])])
+        terms = [jnp.where(fits, offer.charge, 0.0), fits, jnp.where(fits, self._sd(offer.level), 0.0)]
+        return jnp.concatenate([inner, expected, jnp.stack([jnp.asarray(n, inner.dtype) for n in terms])])
 
-    def kernel(self, features: Features, external: External, time: Time) -> Gate:
-        """The inner kernel, perhaps blurred, behind its gate."""
+    def kernel(self, features: Features, external: External, time: Time) -> Decision:
+        """The decision itself, which is the kernel of what the public sees."""
+        return self.decide(features, external, time)
+
+    def decide(self, features: Features, external: External, time: Time) -> Decision:
+        """The inner kernel, perhaps blurred, if it fits; its terms are the last of the features."""
         size = len(self.system.shared_fields)
         inner, expected, (charge, fits, sd) = jnp.split(
             features, [features.shape[0] - size - 3, features.shape[0] - 3]
@@ -206,7 +196,12 @@ class Budgeted(Policy):
         if self.exhausted == "blur":
             kernel = BlurredKernel(kernel, sd * self.unit)
         open_, withheld = fits > 0.5, jnp.asarray(self.exhausted == "withhold")
-        return Gate(open_, withheld & ~open_, expected, charge, kernel)
+        return Decision(kernel, charge, open_, withheld & ~open_, sd, expected)
+
+    def fund(self, belief: Belief, left: Scalar) -> Belief:
+        """What is left is what the accountant says."""
+        assert isinstance(belief, BudgetedBelief)  # given by `start`
+        return eqx.tree_at(lambda one: one.left, belief, left)
 
     def _allowance(self, left: Scalar, time: Time) -> Scalar:
         if self.exhausted != "blur":

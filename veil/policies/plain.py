@@ -1,12 +1,13 @@
 """Policies that look at nothing: the truth, the truth with noise, the truth on a grid."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from veil.laws import Finite, Gaussian, Kernel, Point, diagonal_gaussian
+from veil.laws import Gaussian, Kernel, Point, Rounded, diagonal_gaussian
 from veil.policies.base import PlainPolicy, Time
 from veil.policies.geometry import expected_start
 from veil.systems.base import System
@@ -15,6 +16,8 @@ from veil.types import External, Features, Secret, State
 
 class Truth(PlainPolicy):
     """Share what the system puts out, as it is."""
+
+    shares_truth: ClassVar[bool] = True
 
     system: System
 
@@ -72,16 +75,15 @@ class Quantised(PlainPolicy):
 
 
 class GridKernel(Kernel):
-    """All mass on the grid point nearest to the system's output."""
+    """The system's output, rounded."""
 
     system: System
     step: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
 
-    def __call__(self, secret: Secret, state: State) -> Finite:
-        """One atom."""
+    def __call__(self, secret: Secret, state: State) -> Rounded:
+        """All mass on the grid point nearest to the output."""
         del secret
-        atom = self.step * jnp.round(self.system.output(state) / self.step)
-        return Finite(atom[None, :], jnp.zeros_like(atom[:1]))
+        return Rounded(self.system.output(state), self.step)
 
 
 def optional(value: ArrayLike | Sequence | None) -> Array | None:

@@ -57,14 +57,14 @@ class Remembering(Belief):
         scale = jnp.where(held.fresh, made.parts.scale, jnp.broadcast_to(unit, made.parts.scale.shape))
         return eqx.tree_at(lambda whole: whole.parts, made, Gaussian(mean, scale))
 
-    def advance(
+    def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
     ) -> tuple["Remembering", Health]:
         """The inner belief takes in a fresh release; to it, a repeated one was withheld."""
         held = _held(kernel)
 
         def take(seen: Shared | None) -> tuple[Belief, Health]:
-            return self.inner.advance(system, held.inner, external, seen, key=key)
+            return self.inner.update(system, held.inner, external, seen, key=key)
 
         if shared is None:
             inner, health = take(None)
@@ -95,6 +95,11 @@ class Subsampled(Policy):
         """The inner policy's model."""
         return self.inner.system
 
+    @property
+    def has_belief(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the inner policy."""
+        return self.inner.has_belief
+
     def start(self, *, key: Key) -> Remembering:
         """The inner belief; the first release is fresh, so what comes before it does not matter."""
         belief = self.inner.start(key=key)
@@ -108,14 +113,15 @@ class Subsampled(Policy):
     def kernel(self, features: Features, external: External, time: Time) -> HeldKernel:
         """Fresh at every `every`-th step, counted from the first."""
         split = features.shape[0] - len(self.system.shared_fields)
-        inner = self.inner.kernel(features[:split], external, time)
+        inner = self.inner.decide(features[:split], external, time)
         return HeldKernel((time - 1) % self.every == 0, features[split:], inner)
 
 
 def _held(kernel: Kernel) -> HeldKernel:
-    if not isinstance(kernel, HeldKernel):
+    held = kernel.opened()
+    if not isinstance(held, HeldKernel):
         raise TypeError(
             "Remembering is the belief of a Subsampled policy, whose kernels say what is fresh; got a "
             f"{type(kernel).__name__}. Use the inner belief with other kernels."
         )
-    return kernel
+    return held

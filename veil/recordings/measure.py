@@ -16,10 +16,10 @@ from veil.recordings.reader import Log, LogError
 from veil.recordings.requirements import needs
 from veil.recordings.sharing import Progress, Reading, discounted, read_shared, summary
 from veil.recordings.verdict import judge_recording
-from veil.releases import sees_state
 from veil.results.measurement import Measurement, RecordingFit, entropy
 from veil.results.text import secret_text
 from veil.settings import MeasureSettings
+from veil.step import sees_state
 from veil.systems.base import System
 from veil.types import Scalar, Secret, as_float64
 

@@ -11,11 +11,11 @@ from veil.attacks.guides import Guide, Twisted, Unguided
 from veil.attacks.kalman import KalmanBank
 from veil.attacks.particle_filter import ParticleFilter, plans, public_steps, runs
 from veil.beliefs.kalman import move
-from veil.laws import LOG_TWO_PI, Gaussian, Mixture, SwitchedLaw
+from veil.laws import LOG_TWO_PI, Gaussian
 from veil.policies.base import Policy
 from veil.recordings.reader import Log
 from veil.recordings.releases import releases_on_recording
-from veil.releases import release_kind
+from veil.step import release_kind
 from veil.systems.base import Prior, System
 from veil.systems.variants import Variant
 from veil.types import External, Key, Secret, Shared, State
@@ -174,9 +174,7 @@ class Noisy(eqx.Module):
 
 def guide(policy: Policy) -> Guide:
     """How to aim the particles at the releases of this policy."""
-    law, on_grid = release_kind(policy.system, policy)
-    inner = law.inner if isinstance(law, SwitchedLaw) else law
-    return Twisted() if isinstance(inner, Gaussian | Mixture) or on_grid else Unguided()
+    return Twisted() if release_kind(policy.system, policy).fresh_law().is_smooth else Unguided()
 
 
 @eqx.filter_jit

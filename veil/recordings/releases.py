@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int
 
-from veil.laws import SwitchedLaw, recovered
+from veil.laws import recovered
 from veil.policies.base import Policy
 from veil.step import Seed, Transcript, WorldState, first_belief, seen, share
 from veil.systems.base import System
@@ -57,8 +57,7 @@ def fresh_releases(policy: Policy, transcript: Transcript) -> Bool[Array, " T"]:
     state = system.initial(secret).mean
 
     def one(time: Int[Array, ""], external: Array, features: Array) -> Bool[Array, ""]:
-        law = policy.kernel(features, external, time)(secret, state)
-        return law.fresh if isinstance(law, SwitchedLaw) else jnp.asarray(True)
+        return policy.kernel(features, external, time)(secret, state).is_fresh
 
     times = jnp.arange(1, transcript.shared.shape[0] + 1, dtype=jnp.int32)
     return jax.vmap(one)(times, transcript.external, transcript.features)

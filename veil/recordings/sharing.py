@@ -17,11 +17,10 @@ from veil.recordings.posterior import RecordedPath, guide, innovations, read_noi
 from veil.recordings.reader import LogError
 from veil.recordings.releases import fresh_releases, releases_on_recording, same_whatever_the_secret
 from veil.recordings.requirements import dependence
-from veil.releases import exact_release, release_kind
 from veil.results.measurement import entropy, posterior, told
 from veil.settings import MeasureSettings
 from veil.stats import Mean
-from veil.step import first_features
+from veil.step import first_law, release_kind
 from veil.systems.base import System
 from veil.types import Key, Secret
 
@@ -89,7 +88,7 @@ def read_shared(
     steps, secret, key = int(path.length), model.prior.secrets[believed], jr.key(options.seed)
     if policy.has_memory:
         return _coupled(model, policy, path, secret, key)
-    if exact_release(release_kind(model, policy)[0]):
+    if release_kind(model, policy).fresh_law().is_point:
         gains, true = _held(model, policy, path, secret, key)
         if not bool(true):
             raise LogError(
@@ -154,11 +153,10 @@ def _recorded_enough(model: System, policy: Policy, seen: tuple[bool, ...]) -> N
         return
     used = np.ones(len(seen), bool)
     if not policy.has_memory:
-        secret, time = model.prior.secrets[0], jnp.asarray(1, jnp.int32)
+        secret = model.prior.secrets[0]
 
         def law(state: Array) -> list[Array]:
-            made = policy.kernel(first_features(policy), model.initial_external(), time)(secret, state)
-            return jax.tree.leaves(eqx.filter(made, eqx.is_inexact_array))
+            return jax.tree.leaves(eqx.filter(first_law(policy, secret, state), eqx.is_inexact_array))
 
         used = np.asarray(np.any(dependence(law, model.initial(secret).mean), axis=1))
     missing = [

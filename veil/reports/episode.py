@@ -15,8 +15,8 @@ from veil.attacks.kalman import GaussianisedPolicy, KalmanBank
 from veil.attacks.particle_filter import public_steps
 from veil.learners.run import load_policy
 from veil.policies.base import Policy
-from veil.releases import exact_release, release_kind
 from veil.rollout import rollout
+from veil.step import release_kind
 from veil.systems.base import System
 from veil.types import Key, as_float64
 
@@ -64,7 +64,7 @@ def _paths(system: System, policy: Policy, steps: int, key: Key) -> Path3:
     outputs = jax.vmap(system.output)
     true, shared = outputs(record.states[:-1]), record.public.shared
     # Where releases carry no noise, no filter reads them better than they are.
-    if policy.has_memory or exact_release(release_kind(system, policy)[0]):
+    if policy.has_memory or release_kind(system, policy).fresh_law().is_point:
         return jnp.stack([true, shared, shared])
     log_masses = KalmanBank(system, policy).trail(record.public, key=read_key).log_masses
     public = public_steps(record.public)

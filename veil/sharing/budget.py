@@ -9,12 +9,10 @@ from veil.beliefs.base import FilterSpec
 from veil.beliefs.kalman import KalmanSpec
 from veil.beliefs.observed import ObservedSpec
 from veil.beliefs.particles import ParticleSpec, Scheme
-from veil.laws import Finite, Gaussian, SwitchedLaw
 from veil.leakage.per_step import Measure
-from veil.policies.base import PlainPolicy, Policy
+from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted, Exhausted
-from veil.policies.subsampled import Subsampled
-from veil.releases import exact_release, release_kind, sees_state
+from veil.step import release_kind, sees_state
 
 _ROUNDING = 1e-12  # relative: charges add up to the budget, not beyond it by more than rounding
 
@@ -123,35 +121,34 @@ def budgeted(
 
 def _tracker(policy: Policy, particles: int) -> FilterSpec | None:
     """The belief that charges; None where the policy's own does."""
-    law, on_grid = release_kind(policy.system, policy)
-    if isinstance(policy, Subsampled) and isinstance(policy.inner, PlainPolicy):
+    kind = release_kind(policy.system, policy)
+    law = kind.fresh_law()
+    if kind is not law and not policy.has_belief:
         raise ValueError(
             "A sub-sampled policy without a belief cannot be charged. Leave steps out of the input, or "
             "sub-sample a policy with a belief, such as transport."
         )
-    law = law.inner if isinstance(law, SwitchedLaw) else law
-    if exact_release(law):
+    if law.is_point:
         if not sees_state(policy.system, policy):
             raise ValueError(
                 "Releases without noise can be charged only where they are the whole state. Share with some "
                 "noise."
             )
         return ObservedSpec()
-    if on_grid:
+    if law.is_finite and law.is_smooth:
         raise ValueError(
             "A quantiser's cells move with the state, so its releases have no masses in common to charge by. "
             "Share by a policy on a fixed grid, or with Gaussian noise."
         )
-    if particles or isinstance(law, Finite):
-        count = particles or PARTICLES
-        own = not isinstance(policy, PlainPolicy) and not particles
-        return None if own else ParticleSpec(count, *([Scheme()] if isinstance(law, Finite) else []))
-    if not isinstance(policy, PlainPolicy):
+    if policy.has_belief and not particles:
         return None
-    return KalmanSpec() if isinstance(law, Gaussian) else ParticleSpec(PARTICLES)
+    if law.is_finite:
+        return ParticleSpec(particles or PARTICLES, Scheme())
+    if particles or law.component_count != 1:
+        return ParticleSpec(particles or PARTICLES)
+    return KalmanSpec()
 
 
 def _smooth(policy: Policy) -> bool:
     """Whether releases are Gaussian or mixtures of Gaussians."""
-    law = release_kind(policy.system, policy)[0]
-    return not isinstance(law, SwitchedLaw | Finite) and not exact_release(law)
+    return release_kind(policy.system, policy).component_count > 0

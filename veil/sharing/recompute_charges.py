@@ -9,24 +9,21 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
 from veil.beliefs.base import Belief
 from veil.io import fingerprint
-from veil.laws import Components, Finite, SwitchedLaw
+from veil.laws import Components
 from veil.leakage.mutual_information import mutual_information
-from veil.policies.base import Gate, Policy
-from veil.policies.budgeted import Budgeted, BudgetedBelief, Exhausted
-from veil.releases import release_kind
+from veil.policies.base import Policy
+from veil.policies.budgeted import Budgeted, Exhausted
 from veil.sharing.account import Account
 from veil.sharing.budget import budgeted
 from veil.sharing.ledger import Entry, LedgerError
 from veil.sharing.step_program import PublicInput, initial_belief
-from veil.step import policy_features, public_key, update_belief
+from veil.step import policy_features, public_key, release_kind, update_belief
 from veil.types import External, Scalar, as_float64
 
 Method = Literal["quadrature", "estimate", "live", "nothing"]
@@ -173,21 +170,16 @@ def _public(entry: Entry, seed: int, size: int) -> tuple[PublicInput, np.ndarray
 
 def _replaying(policy: Budgeted):
     """The public half of a sharer's step: (belief, public, w_t, missing) -> (belief, charge, components)."""
-    law = release_kind(policy.system, policy)[0]
-    while isinstance(law, SwitchedLaw):
-        law = law.inner
-    finite = isinstance(law, Finite)  # its charge is exact already
+    finite = release_kind(policy.system, policy).fresh_law().is_finite  # its charge is exact already
 
     def step(
-        belief: BudgetedBelief, public: PublicInput, external: External, missing: Bool[Array, ""]
+        belief: Belief, public: PublicInput, external: External, missing: Bool[Array, ""]
     ) -> tuple[Belief, Scalar, Components | None]:
-        belief = eqx.tree_at(lambda one: one.left, belief, public.left)
+        belief = policy.fund(belief, public.left)
         features = policy_features(policy, belief, external, public.time)
-        kernel = policy.kernel(features, external, public.time).shut_if(missing)
-        assert isinstance(kernel, Gate)  # a `Budgeted` policy has no other
+        decision = policy.decide(features, external, public.time).shut_if(missing)
         key = public_key(public.seed, public.time)
-        after, _ = update_belief(policy, belief, kernel, external, public.shared, key=key)
-        charge = jnp.where(kernel.open, kernel.charge, 0.0)
-        return after, charge, None if finite else belief.components(kernel)
+        after, _ = update_belief(policy, belief, decision, external, public.shared, key=key)
+        return after, decision.charge, None if finite else belief.components(decision)
 
     return step

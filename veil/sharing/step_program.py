@@ -10,7 +10,6 @@ import os
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -20,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from veil.beliefs.base import Belief
 from veil.beliefs.particles import ParticleBelief
 from veil.laws import recovered
-from veil.policies.base import Gate, Memory, Policy
+from veil.policies.base import Memory, Policy
 from veil.policies.budgeted import Budgeted, BudgetedBelief
 from veil.policies.geometry import expected_start
 from veil.sharing.ledger import Entry
@@ -81,16 +80,21 @@ def belief_step(policy: Budgeted):
         coins: UInt32[Array, "2"],
     ) -> tuple[Belief, Float[Array, " R"], Noise]:
         state = clamped(policy.system, sight.state)
-        belief = eqx.tree_at(lambda one: one.left, belief, public.left)
         situation = WorldState(secret, secret, state, sight.external, public.time, jnp.zeros(0, state.dtype))
-        live = StreamOverride(sight.missing, public.known, public.shared)
+        live = StreamOverride(public.left, sight.missing, public.known, public.shared)
         key = jr.wrap_key_data(coins)
         after, stage = share(policy, belief, situation, seed=public.seed, key=key, live=live)
-        kernel, health = stage.kernel, stage.health
-        assert isinstance(kernel, Gate) and stage.withheld is not None
-        blur = jnp.where(kernel.open, stage.features[-1], 0.0)
+        decision, health = stage.decision, stage.health
+        assert decision.withheld is not None
         effective = jnp.min(health.effective) / _particles(belief)
-        numbers = (kernel.open, stage.withheld, blur, kernel.charge, effective, health.log_evidence)
+        numbers = (
+            decision.open,
+            decision.withheld,
+            decision.blur,
+            decision.charge,
+            effective,
+            health.log_evidence,
+        )
         row = jnp.concatenate([stage.shared, jnp.stack([jnp.asarray(n, state.dtype) for n in numbers])])
         return after, row, _residual(policy.system, secret, sight)
 
