@@ -59,17 +59,13 @@ def test_the_table_of_the_theory_names_tests_and_studies_that_exist():
 
 
 def found(dotted):
-    """What a dotted name stands for: the longest module, then attributes."""
-    parts = dotted.split(".")
-    for length in range(len(parts), 0, -1):
-        try:
-            value = importlib.import_module(".".join(parts[:length]))
-        except ImportError:
-            continue
-        for name in parts[length:]:
-            value = getattr(value, name)
-        return value
-    raise ImportError(dotted)
+    """What a dotted name stands for: attributes, and modules where there is no such attribute."""
+    first, *rest = dotted.split(".")
+    value, path = importlib.import_module(first), first
+    for name in rest:
+        path = f"{path}.{name}"
+        value = getattr(value, name) if hasattr(value, name) else importlib.import_module(path)
+    return value
 
 
 def test_every_statement_of_the_theory_names_functions_that_exist():
