@@ -50,7 +50,7 @@ def test_without_names_folders_name_the_columns(folders, tmp_path, monkeypatch):
     assert veil("report", folders / "learned")[0] == 0
     content = json.loads((tmp_path / "report.json").read_text())
     assert [run["name"] for run in content["runs"]] == ["learned"]
-    assert "What sharing tells about the driver" in (tmp_path / "report.html").read_text()
+    assert "What sharing tells about the driving style" in (tmp_path / "report.html").read_text()
 
 
 def test_an_unfinished_run_is_refused_with_the_command_that_goes_on(folders, tmp_path):

@@ -100,7 +100,7 @@ def test_five_lines_of_result_and_a_path(shown):
     low, high = certified().interval
     assert f"learns {np.floor(1e3 * low) / 1e3:.3f} to {np.ceil(1e3 * high) / 1e3:.3f} of 1.386" in lines[1]
     best = max(row.accuracy.value for row in certified().attacks if row.role == "attack")
-    assert f"names the driver {100 * best:.0f} % of the time (25 % by chance)" in lines[1]
+    assert f"names the right driver {100 * best:.0f} % of the time (25 % by chance)" in lines[1]
     assert "0.21 m/s in speed and 0.34 m in spacing (mean distortion 0.61)" in lines[2]
     assert "+1.30 % ± 0.20" in lines[3]
     account = read_account(folder / "learned" / "share" / "ledger.jsonl")

@@ -8,6 +8,7 @@ import numpy as np
 from veil.results.audit import Audit
 from veil.results.parts import AtStep, AttackResult, Curves, Part, Quantity, ScenarioResult, Verdict
 from veil.stats import Leakage, Mean, Rate
+from veil.systems.base import Nouns
 
 NAMES = ("Bayes", "Kalman bank", "least squares", "surrogate", "learned", "takes data for truth")
 
@@ -78,6 +79,7 @@ def audit(
         utility=utility(),
         seeds={"audit": 0},
         seconds={"two sides": 12.5, "attacks": 3.25},
+        nouns=Nouns("the driver", "the driving style", "driver"),
     )
 
 

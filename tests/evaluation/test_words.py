@@ -26,7 +26,7 @@ def told(text, unit):
 def test_the_sentence_of_a_certified_bound_is_this_one():
     assert KINDS["certifiable"].sentence == (
         "leaks at least 0.004 nats (0.006 bits) and at most 0.021 nats (0.030 bits) over 50 steps, 3 "
-        "standard errors included; the best of six attackers names the right secret 26 % of the time, "
+        "standard errors included; the best of six attackers names the right driver 26 % of the time, "
         "chance is 25 %; the cost changes by +1.30 % ± 0.20 against true data"
     )
 
@@ -124,7 +124,7 @@ def test_only_attackers_within_the_threat_model_count():
     audit = KINDS["certifiable"]
     sure = replace(audit.attacks[-1], accuracy=Rate(1.0, 0.9, 1.0))
     said = replace(audit, attacks=(audit.attacks[0], sure)).sentence
-    assert "; the one attacker names the right secret 26 % of the time, chance is 25 %;" in said
+    assert "; the one attacker names the right driver 26 % of the time, chance is 25 %;" in said
     assert "attacker" not in replace(audit, attacks=(sure,)).sentence
     thirteen = replace(audit, attacks=audit.attacks[:1] * 13).sentence
     assert "best of 13 attackers" in thirteen
@@ -142,7 +142,7 @@ def test_a_verdict_names_what_is_proven_then_the_worst_scenario_then_the_cost():
     low = 0.23 - stats.norm.isf(stats.norm.sf(3.0) / 3) * 0.004
     said = audit.sentence
     worst = (
-        f"; worst scenario: secrets between, where learned gains at least {math.floor(1e3 * low) / 1e3:.3f}"
+        f"; worst scenario: secrets between, where “learned” gains at least {math.floor(1e3 * low) / 1e3:.3f}"
     )
     assert said.startswith("leaks at least 0.292 nats") and worst in said
     assert said.index("at most") < said.index("worst scenario") < said.index("the cost changes by +1.30 %")

@@ -76,10 +76,13 @@ def test_only_what_can_leak_little_is_called_good():
 def test_the_best_guess_is_told_beside_chance():
     found = FOUND["certified_leak"]
     assert found.best_attack is not None
-    said = guessing(found, "driver")
+    said = guessing(found, found.nouns)
     right = words.percent(found.best_attack.accuracy.value)
-    assert f"everything but the driver guesses right {right}" in said and "25 % would be chance" in said
-    assert "No adversary" in guessing(replace(found, attacks=()), "gain")
+    assert (
+        f"everything but the driving style names the right driver {right}" in said
+        and "25 % would be chance" in said
+    )
+    assert "No adversary" in guessing(replace(found, attacks=()), found.nouns)
 
 
 def test_runs_are_compared_only_where_their_intervals_are_apart(tmp_path):

@@ -26,7 +26,11 @@ def told(found: "Audit") -> str:
     from veil.results.text import at_least, interval_text, percent
 
     (low, _), entropy, best = found.interval, found.leakage.entropy, found.best_attack
-    guess = "" if best is None else f"names the driver {percent(best.accuracy.value)} of the time "
+    guess = (
+        ""
+        if best is None
+        else f"names the right {found.nouns.candidate} {percent(best.accuracy.value)} of the time "
+    )
     guess += f"({percent(found.chance)} by chance)" if best is not None else ""
     if found.verdict.certified:
         amount = f"learns {interval_text(found.interval, entropy)} of {entropy:.3f} nats"

@@ -199,6 +199,7 @@ def _run(context: Context, given: Record | None, own: dict[str, Attack]) -> Audi
         scenarios=audit_scenarios(context) if context.options.scenarios else (),
         seeds={"seed": context.options.seed},
         seconds=context.seconds,
+        nouns=context.system.nouns,
     )
 
 

@@ -1,5 +1,7 @@
 """What a way of sharing costs the owner and gives the receiver, beside what it tells about the secret."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -89,7 +91,7 @@ def table(
     for j, axis in enumerate(system.state_fields):
         rows.append(paired(f"roughness, {axis.name}", f"{axis.unit}² per step²", "roughness", j))
     for j, own in enumerate(system.quantity_fields):
-        rows.append(paired(own.name, own.unit, "quantities", j))
+        rows.append(replace(paired(own.name, own.unit, "quantities", j), own=True))
     rows.append(Quantity("releases out of range", "share", mean(found["outside"])))
     return tuple(rows)
 

@@ -13,10 +13,9 @@ from veil.results import text as words
 from veil.results.parts import TRACKING, Quantity
 from veil.sharing.account import Account
 from veil.stats import ERRORS, Mean
+from veil.systems.base import Nouns
 
 LITTLE = 0.05  # fraction of all there is to know up to which a leakage is called little
-
-SAFETY = ("smallest gap", "time to collision")
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def card(source: Source) -> Card:
         name=source.name,
         tone=tone(audit),
         pill=pill(audit),
-        headline=guessing(audit, source.noun),
+        headline=guessing(audit, source.nouns),
         detail=" ".join([learning(audit), *map(words.sentence, audit.clauses)]),
         advice=" ".join(filter(None, (source.note, audit.advice))),
         bar=bar,
@@ -91,20 +90,15 @@ def tone(audit: Audit) -> str:
     return "bad" if low > little else "open"
 
 
-def guessing(audit: Audit, noun: str) -> str:
-    """How well the best adversary does.
-
-    Args:
-        audit: whose.
-        noun: what the secret is called.
-    """
+def guessing(audit: Audit, nouns: Nouns) -> str:
+    """How well the best adversary does."""
     best = audit.best_attack
     if best is None:
-        return f"No adversary was asked to guess the {noun}."
+        return f"No adversary was asked to guess {nouns.secret}."
     right, chance = words.percent(best.accuracy.value), words.percent(audit.chance)
     return (
-        f"An adversary who knows everything but the {noun} guesses right {right} of the time; "
-        f"{chance} would be chance."
+        f"An adversary who knows everything but {nouns.secret} names the right {nouns.candidate} {right} of "
+        f"the time; {chance} would be chance."
     )
 
 
@@ -225,7 +219,7 @@ def _used(audit: Audit) -> list[Number]:
     if cost is not None and cost.change is not None:
         rows.append(_against("cost_change", "Cost against true data", cost))
     for row in audit.utility:
-        if row.name in SAFETY and row.change is not None:
+        if row.own and row.change is not None:
             label = f"{row.name.capitalize()} against true data"
             rows.append(_against(row.name.replace(" ", "_") + "_change", label, row))
     return rows

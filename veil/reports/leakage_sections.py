@@ -294,49 +294,77 @@ def _accuracies(audit: Audit) -> Picture:
     return Picture(svg(figure), f"Right guesses of {len(rows)} attackers. {reach}", caption)
 
 
-SCENARIO_HEADS = (
-    "scenario",
-    "best attacker",
-    "right guesses",
-    "chance",
-    "learns at least, nats",
-    "distortion",
-)
-
-
 def scenarios_section(material: Material) -> Section:
     """What leaks where the plant is not the model."""
     lead = "All numbers above hold if the system behaves as its model says. Real systems do not, quite."
-    columns = material.own_columns(_scenarios)
-    return Section("scenarios", "When the plant is not the model", lead, (), columns)
+    tried = [(name, audit) for name, audit in material.audited if audit.scenarios]
+    table, worst = _scenario_table(tried), _worst_scenarios(tried)
+    blocks: tuple[Block, ...] = () if table is None else (*worst, table)
+    columns = material.own_columns(_not_tried)
+    kept = () if blocks and all(x.kind == "missing" for one in columns for x in one.blocks) else columns
+    return Section("scenarios", "When the plant is not the model", lead, blocks, kept)
 
 
-def _scenarios(source: Source) -> tuple[Block, ...]:
-    audit = source.audit
-    if audit is None:
+def _not_tried(source: Source) -> tuple[Block, ...]:
+    if source.audit is None:
         return (source.not_audited(),)
-    if not audit.scenarios:
-        said = (
-            "This was not tried. Scenarios in which the system, its noise or what the owner believes differs "
-            "from the model take several minutes:"
-        )
-        return (Missing(said, source.audit_command("--scenarios")),)
-    rows = tuple(_scenario_row(one) for one in audit.scenarios if one.attacks)
-    caption = "In each scenario, the attacker who learned most. They have no upper bound: more may leak."
-    worst, said = audit.worst_scenario, ()
-    if worst is not None:
-        scenario, row = worst
-        said = (
-            Text(
-                f"The worst of them is “{scenario.name}”: {row.name} learns at least "
+    if source.audit.scenarios:
+        return ()
+    said = (
+        "This was not tried. Scenarios in which the system, its noise or what the owner believes differs "
+        "from the model take several minutes:"
+    )
+    return (Missing(said, source.audit_command("--scenarios")),)
+
+
+def _worst_scenarios(audits: list[tuple[str, Audit]]) -> tuple[Block, ...]:
+    """A sentence for each run."""
+    lines = []
+    for name, audit in audits:
+        if audit.worst_scenario is not None:
+            scenario, row = audit.worst_scenario
+            whose = f" for “{name}”" if len(audits) > 1 else ""
+            lines.append(
+                f"The worst scenario{whose} is “{scenario.name}”: the attacker “{row.name}” learns at least "
                 f"{words.mean_text(row.lower)} of {scenario.entropy:.3f} nats."
-            ),
-        )
-    return (*said, Table(caption, SCENARIO_HEADS, rows))
+            )
+    return (Text(lines[0]),) if len(lines) == 1 else (Bullets(tuple(lines)),) if lines else ()
 
 
-def _scenario_row(scenario: ScenarioResult) -> tuple[str, ...]:
+def _scenario_table(audits: list[tuple[str, Audit]]) -> Table | None:
+    """A row for each scenario that was tried; several runs have a column each."""
+    names = list(dict.fromkeys(row.name for _, audit in audits for row in audit.scenarios))
+    if not names:
+        return None
+    caption = (
+        "In each scenario, the attacker who learned most: the nats that it learns at least, and how often it "
+        "is right. There is no upper bound here: more may leak."
+    )
+    alone = len(audits) == 1
+    heads = ("best attacker", "learns at least, nats", "right guesses", "distortion")
+    lines = []
+    for name in names:
+        found = [_scenario(audit, name) for _, audit in audits]
+        chance = next(words.percent(row.chance) for row in found if row is not None)
+        cells = [("",) * 4 if row is None else _scenario_cells(row) for row in found]
+        merged = (f"{nats}\n{right}\n{who}".strip() for who, nats, right, _ in cells)
+        lines.append((name, chance, *(cells[0] if alone else merged)))
+    return Table(
+        caption, ("scenario", "chance", *(heads if alone else (name for name, _ in audits))), tuple(lines)
+    )
+
+
+def _scenario(audit: Audit, name: str) -> ScenarioResult | None:
+    return next((row for row in audit.scenarios if row.name == name), None)
+
+
+def _scenario_cells(scenario: ScenarioResult) -> tuple[str, ...]:
+    """The best attacker, what it learns, how often it is right, and the distortion."""
     known = [row for row in scenario.attacks if math.isfinite(row.lower.value)]
-    best = max(known, key=lambda row: row.lower.value, default=scenario.attacks[0])
-    told = words.accuracy_text(best), words.percent(scenario.chance), words.mean_text(best.lower)
-    return (scenario.name, best.name, *told, words.mean_text(scenario.distortion))
+    best = max(known, key=lambda row: row.lower.value, default=None)
+    told = (
+        ("", "unknown", "")
+        if best is None
+        else (best.name, words.mean_text(best.lower), words.accuracy_text(best))
+    )
+    return (*told, words.mean_text(scenario.distortion))

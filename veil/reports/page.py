@@ -106,7 +106,7 @@ def facts(material: Material) -> list[str]:
     told = [first.command_system.replace("_", " "), f"{first.horizon} releases per run"]
     for _, audit in material.audited[:1]:
         count = len(audit.secrets)
-        told.append(f"{count} possible {first.noun}s" if count > 1 else "one secret")
+        told.append(f"{count} possible {first.nouns.candidate}s" if count > 1 else "one secret")
         told.append(f"{audit.leakage.entropy:.3f} nats to know")
     return told
 

@@ -93,7 +93,9 @@ def _stairs(account: Account) -> Picture:
     if math.isfinite(account.budget):
         panel.axhline(account.budget, color=INK, linestyle="--", linewidth=1.4, label="budget")
         top = max(top, account.budget)
-    panel.set(xlabel="step", ylabel="nats", xlim=(0, len(account)), ylim=(0.0, 1.25 * top if top else 1.0))
+    panel.set(
+        xlabel="step", ylabel="nats", xlim=(0, 1.03 * len(account)), ylim=(0.0, 1.25 * top if top else 1.0)
+    )
     panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     panel.legend(loc="upper left", ncols=2)
     quiet(panel)

@@ -17,7 +17,7 @@ from veil.results.audit import FILE as AUDIT
 from veil.results.parts import ResultError
 from veil.sharing.account import Account, read_account
 from veil.sharing.ledger import LedgerError
-from veil.systems.base import System
+from veil.systems.base import Nouns, System
 
 LEDGERS = ("share/ledger.jsonl", "ledger.jsonl")
 
@@ -30,8 +30,6 @@ POLICIES = {
     "Transport": "transport",
     "Counterfactual": "counterfactual",
 }
-
-NOUNS = {"platoon": "driver", "colouredplatoon": "driver", "idmplatoon": "driver", "gain": "gain"}
 
 USUAL_STEPS = 50  # releases per episode that `veil audit` takes if it is told nothing
 
@@ -51,6 +49,7 @@ class Source:
         audit: None where there is none yet.
         account: the ledger of the live stream; None where nothing was shared.
         environment: where the run was begun, as its file says; empty where there is none.
+        nouns: what sentences call the system and its secret.
         note: what makes the reader think twice; empty if nothing does.
     """
 
@@ -60,6 +59,7 @@ class Source:
     audit: Audit | None
     account: Account | None
     environment: dict[str, object]
+    nouns: Nouns = Nouns()  # noqa: RUF009 (frozen)
     note: str = ""
 
     @property
@@ -80,11 +80,6 @@ class Source:
         if self.run is not None:
             return self.run.settings.system
         return snake(self.audit.system) if self.audit is not None else ""
-
-    @property
-    def noun(self) -> str:
-        """What the secret is called in sentences."""
-        return NOUNS.get(self.system, "secret")
 
     @property
     def horizon(self) -> int:
@@ -183,8 +178,13 @@ def gather(
         except ResultError as error:
             raise ReportError(str(error)) from error
     _same_system(sources, "" if known is None else known.system, frontier)
-    episodes = {source.name: episode for source in sources if (episode := _episode(source, build))}
-    said = title or f"What sharing tells about the {sources[0].noun}"
+    episodes = {}
+    for place, source in enumerate(sources):
+        system = None if source.run is None else build(source.run.settings.system)
+        if system is not None:
+            sources[place] = replace(source, nouns=system.nouns)
+            episodes[source.name] = play(source.folder, system, source.horizon)
+    said = title or f"What sharing tells about {sources[0].nouns.secret}"
     return Material(said, tuple(sources), episodes, known, date)
 
 
@@ -214,7 +214,9 @@ def collect(folder: Path, name: str = "") -> Source:
         audit = Audit.load(place) if (place / AUDIT).exists() else None
     except ResultError as error:
         raise ReportError(str(error)) from error
-    made = Source(folder, name or label(folder), run, audit, _account(folder), _environment(folder))
+    nouns = Nouns() if audit is None else audit.nouns
+    given = folder, name or label(folder), run, audit, _account(folder), _environment(folder), nouns
+    made = Source(*given)
     return replace(made, note=_doubt(made))
 
 
@@ -244,12 +246,6 @@ def _same_system(sources: Sequence[Source], other: str, frontier: Path | None) -
             )
     if other and plain_name(other) != first.system:
         raise ReportError(f"the frontier in {frontier} is about {other}, not {first.command_system}.")
-
-
-def _episode(source: Source, build: Build) -> Episode | None:
-    """Played where the policy and its system are at hand."""
-    system = None if source.run is None else build(source.run.settings.system)
-    return None if system is None else play(source.folder, system, source.horizon)
 
 
 def _run(folder: Path) -> Run:

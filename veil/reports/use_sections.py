@@ -185,11 +185,8 @@ def _frontier_picture(found: Frontier, runs: list[tuple[str, Audit]]) -> Picture
     panel.axvline(found.floor.value, color=INK, linestyle=":", linewidth=1.8)
     panel.axhline(found.entropy, color=GREY, linestyle="--", linewidth=1.2)
     stars = {name: place for name, audit in runs if (place := _star(audit)) is not None}
-    for name, place in stars.items():
-        panel.plot(*place, "*", color=INK, markersize=15)
-        look = {"textcoords": "offset points", "fontsize": 10, "fontweight": "bold"}
-        panel.annotate(name, place, (7, 6), **look)
     _frontier_axes(panel, found, list(stars.values()))
+    _frontier_stars(panel, stars)
     _frontier_legend(figure, found, bool(stars))
     caption = (
         "Down and to the left is better: less leakage (upper side, logarithmic) at less distortion. The "
@@ -205,6 +202,24 @@ def _star(audit: Audit) -> tuple[float, float] | None:
     if distortion is None or not distortion.value.value > 0.0:
         return None
     return distortion.value.value, max(audit.leakage.upper.value, SMALLEST)
+
+
+def _frontier_stars(panel: Axes, stars: dict[str, tuple[float, float]]) -> None:
+    """A star per run and its name beside it; names that would lie on each other are moved down."""
+    taken: list[tuple[float, float]] = []
+    to_axes = panel.transAxes.inverted()
+    for name, place in sorted(stars.items(), key=lambda row: -row[1][1]):
+        panel.plot(*place, "*", color=INK, markersize=15)
+        across, up = to_axes.transform(panel.transData.transform(place))
+        right = across > 0.7  # the name goes to the left of its star
+        text_at = up + 0.03
+        while any(abs(text_at - y) < 0.06 and abs(across - x) < 0.4 for x, y in taken):
+            text_at -= 0.06
+        taken.append((across, text_at))
+        look = {"fontsize": 10, "fontweight": "bold", "ha": "right" if right else "left", "va": "center"}
+        panel.text(
+            across - 0.03 if right else across + 0.03, text_at, name, transform=panel.transAxes, **look
+        )
 
 
 def _frontier_axes(panel: Axes, found: Frontier, stars: list[tuple[float, float]]) -> None:

@@ -33,6 +33,7 @@ from veil.results.parts import (
     utility_to_dict,
 )
 from veil.stats import ERRORS, Leakage, reliability_bins, several
+from veil.systems.base import Nouns
 from veil.version import __version__
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Audit:
         scenarios: the policy in scenarios that differ from its model.
         seeds: what reproduces this audit.
         seconds: by stage.
+        nouns: what sentences call the system and its secret.
         version: of the library that made it.
     """
 
@@ -130,6 +132,7 @@ class Audit:
     scenarios: tuple[ScenarioResult, ...] = ()
     seeds: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    nouns: Nouns = Nouns()  # noqa: RUF009 (frozen)
     version: str = __version__
 
     def __eq__(self, other: object) -> bool:
@@ -280,7 +283,7 @@ class Audit:
             return ""
         who = f"the best of {text.count(len(fair))} attackers" if len(fair) > 1 else "the one attacker"
         right, chance = text.percent(best.accuracy.value), text.percent(self.chance)
-        return f"{who} names the right secret {right} of the time, chance is {chance}"
+        return f"{who} names the right {self.nouns.candidate} {right} of the time, chance is {chance}"
 
     def _scenario(self) -> str:
         worst = self.worst_scenario
@@ -291,7 +294,9 @@ class Audit:
         low = row.lower.low(several(tried))
         if low < LEAST:
             return f"worst scenario: {scenario.name}, where no attacker proves a leak"
-        return f"worst scenario: {scenario.name}, where {row.name} gains at least {text.nats(low, up=False)}"
+        return (
+            f"worst scenario: {scenario.name}, where “{row.name}” gains at least {text.nats(low, up=False)}"
+        )
 
     def _cost(self) -> str:
         cost = self.quantity("cost")
@@ -370,6 +375,7 @@ class Audit:
             },
             "scenarios": [row.to_dict() for row in self.scenarios],
             "threat_model": self.threat_model,
+            "nouns": asdict(self.nouns),
             "seeds": self.seeds,
             "seconds": self.seconds,
             "version": self.version,
@@ -442,6 +448,7 @@ class Audit:
             attacks=each(line["attacks"], AttackResult.from_dict),
             utility=each(line["utility"]["quantities"], Quantity.from_dict),
             scenarios=each(line["scenarios"], ScenarioResult.from_dict),
+            nouns=Nouns(**{name: text_of(noun) for name, noun in line["nouns"].items()}),
             seeds={name: int(value) for name, value in line["seeds"].items()},
             seconds={name: float(value) for name, value in line["seconds"].items()},
             realised=arrays["realised"],

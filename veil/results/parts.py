@@ -160,13 +160,23 @@ class Curves:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One line of the table of use: what sharing this way costs the owner and gives the receiver."""
+    """One line of the table of use: what sharing this way costs the owner and gives the receiver.
+
+    Attributes:
+        name: of the quantity.
+        unit: of the value.
+        value: with this way of sharing.
+        true_data: with true data under the same random numbers; None where it was not compared.
+        change: per cent against true data, paired; None where it was not compared.
+        own: whether the system itself names this quantity.
+    """
 
     name: str
     unit: str
     value: Mean
     true_data: Mean | None = None
-    change: Mean | None = None  # per cent against true data, paired
+    change: Mean | None = None
+    own: bool = False
 
     def to_dict(self) -> Line:
         """As in audit.json; `change` is in per cent against true data, paired."""
@@ -174,7 +184,7 @@ class Quantity:
         for name in ("value", "true_data", "change"):
             mean: Mean | None = getattr(self, name)
             line |= {name: mean and mean.value, f"{name}_error": mean and mean.error}
-        return line
+        return line | {"own": self.own}
 
     @classmethod
     def from_dict(cls, line: Line) -> "Quantity":
@@ -182,7 +192,8 @@ class Quantity:
         known = {
             name: mean_from_dict(line, name) for name in ("true_data", "change") if line[name] is not None
         }
-        return cls(text_of(line["name"]), text_of(line["unit"]), mean_from_dict(line, "value"), **known)
+        names = text_of(line["name"]), text_of(line["unit"])
+        return cls(*names, mean_from_dict(line, "value"), **known, own=bool(line["own"]))
 
 
 @dataclass(frozen=True)
