@@ -300,8 +300,11 @@ class Audit:
 
     def _cost(self) -> str:
         cost = self.quantity("cost")
-        known = cost is not None and cost.change is not None and math.isfinite(cost.change.value)
-        return f"the cost changes by {text.change_text(cost)} against true data" if cost and known else ""
+        if cost is None or cost.change is None or not math.isfinite(cost.change.value):
+            return ""
+        if cost.change.value == 0.0 and cost.change.error == 0.0:  # true data themselves
+            return ""
+        return f"the cost changes by {text.change_text(cost)} against true data"
 
     def _average(self) -> str:
         quantile, largest = self.worst_episodes
