@@ -42,7 +42,7 @@ class Law(eqx.Module):
 
     @abc.abstractmethod
     def sample(self, noise: Noise) -> Vector:
-        """The value that this noise stands for."""
+        """The value for this noise."""
 
     @abc.abstractmethod
     def log_prob(self, value: Vector) -> Scalar:
@@ -148,7 +148,7 @@ class Gaussian(Law):
 
     @property
     def component_count(self) -> int:
-        """One: itself."""
+        """One, the Gaussian itself."""
         return 1
 
     def gaussian_parts(self) -> "tuple[Float[Array, '*batch 1'], Gaussian]":
@@ -157,7 +157,7 @@ class Gaussian(Law):
         return jnp.zeros(parts.mean.shape[:-1], self.mean.dtype), parts
 
     def as_gaussian(self) -> "Gaussian":
-        """Itself."""
+        """The Gaussian itself."""
         return self
 
     def blurred(self, sd: Vector) -> "Gaussian":
@@ -182,10 +182,15 @@ def diagonal_gaussian(mean: Float[Array, "*batch d"], sd: Float[Array, "*batch d
 
 
 def recovered(law: Gaussian, value: Vector, free: Noise) -> Noise:
-    """A noise that `law.sample` turns into `value`; what the value does not determine is taken from `free`.
+    """A noise that `law.sample` maps to `value`.
 
-    Where the law has no noise along an axis (a zero on the diagonal of its factor) the value says nothing
-    about that number.
+    Where the law has no noise along an axis (a zero on the diagonal of its factor), the value does not
+    determine that number of the noise.
+
+    Args:
+        law: the Gaussian.
+        value: the value to explain.
+        free: the numbers to use where the value does not determine them.
     """
     noise: list[Array] = []
     for i in range(value.shape[0]):
@@ -206,7 +211,13 @@ def kl(first: Gaussian, second: Gaussian) -> Scalar:
 
 
 def chernoff(first: Gaussian, second: Gaussian, alpha: Scalar | float = 0.5) -> Scalar:
-    """Chernoff α-divergence −log ∫ first^α second^(1−α), for α in [0, 1]."""
+    """Chernoff α-divergence −log ∫ first^α second^(1−α).
+
+    Args:
+        first: a Gaussian.
+        second: a Gaussian.
+        alpha: α in [0, 1]; 1/2 gives the Bhattacharyya distance.
+    """
     mixed = (1.0 - alpha) * first.covariance + alpha * second.covariance
     lower = linalg.cholesky(mixed)
     offset = linalg.solve_lower(lower, first.mean - second.mean)
@@ -253,7 +264,7 @@ class Mixture(Law):
         return self.log_weights.shape[-1]
 
     def gaussian_parts(self) -> tuple[Float[Array, "*batch J"], Gaussian]:
-        """The fields."""
+        """Its log-weights and its Gaussians."""
         return self.log_weights, self.parts
 
     def as_gaussian(self) -> Gaussian:
@@ -261,7 +272,7 @@ class Mixture(Law):
         return match_moments(self.log_weights, self.parts)
 
     def blurred(self, sd: Vector) -> "Mixture":
-        """Every part wider."""
+        """The mixture with noise added to every part."""
         return Mixture(self.log_weights, jax.vmap(lambda part: part.blurred(sd))(self.parts))
 
 
@@ -314,7 +325,7 @@ class Finite(Law):
         return jnp.maximum(self.log_masses[choose(self.log_masses, noise[0])], LOG_ZERO)
 
     def masses(self) -> tuple[Float[Array, "J d"], Float[Array, " J"]]:
-        """The fields."""
+        """Its atoms and their log-masses."""
         return self.atoms, self.log_masses
 
     def smoothed(self) -> Gaussian:
@@ -344,11 +355,11 @@ class Rounded(Law):
 
     @property
     def noise_size(self) -> int:
-        """No noise."""
+        """Zero: nothing is random."""
         return 0
 
     def sample(self, noise: Noise) -> Vector:
-        """The grid point."""
+        """The nearest grid point."""
         del noise
         return self.step * jnp.round(self.value / self.step)
 
@@ -363,7 +374,7 @@ class Rounded(Law):
         return jnp.zeros((), self.value.dtype)
 
     def masses(self) -> tuple[Float[Array, "1 d"], Float[Array, " 1"]]:
-        """One atom."""
+        """The one grid point, with all mass."""
         atom = self.sample(jnp.zeros(0, self.value.dtype))
         return atom[None, :], jnp.zeros_like(atom[:1])
 
@@ -373,7 +384,7 @@ class Rounded(Law):
 
 
 class Point(Law):
-    """All mass on one value. Its likelihood comes from the transition density, never from a tiny sd."""
+    """All mass on one value. Its likelihood comes from the transition density, not from a tiny sd."""
 
     is_point: ClassVar[bool] = True
 
@@ -381,11 +392,11 @@ class Point(Law):
 
     @property
     def noise_size(self) -> int:
-        """No noise."""
+        """Zero: nothing is random."""
         return 0
 
     def sample(self, noise: Noise) -> Vector:
-        """The value itself."""
+        """The one value."""
         del noise
         return self.value
 
@@ -433,11 +444,11 @@ class SwitchedLaw(Law):
 
     @property
     def is_fresh(self) -> Bool[Array, ""]:
-        """As it says."""
+        """Whether the value is a new draw."""
         return self.fresh
 
     def fresh_law(self) -> Law:
-        """The inner law."""
+        """The law of a new draw."""
         return self.inner.fresh_law()
 
     def as_gaussian(self) -> Gaussian:
@@ -460,18 +471,24 @@ class SwitchedLaw(Law):
 
 
 class Kernel(eqx.Module):
-    """K(· | θ, x): maps (secret, state) to the law of the release. Written for one, batched by `vmap`."""
+    """K(· | θ, x): maps a secret and a state to the law of the release. Written for one state."""
 
     @abc.abstractmethod
     def __call__(self, secret: Secret, state: State) -> Law:
-        """The law of the release if the secret and the state were these."""
+        """The law of the release at this secret and this state."""
 
     def opened(self) -> "Kernel":
         """The kernel of a release that passes; itself unless a decision stands before it."""
         return self
 
     def release_law(self, secret: Secret, state: State, memory: Array) -> Law:
-        """The law that the owner draws from; most kernels do not read its private memory."""
+        """The law that the owner draws from. Only kernels of policies with memory read the memory.
+
+        Args:
+            secret: the owner's.
+            state: the owner's.
+            memory: the private memory of the policy.
+        """
         del memory
         return self(secret, state)
 
@@ -517,7 +534,7 @@ class Components(eqx.Module):
 
     @property
     def entropy(self) -> Scalar:
-        """H(q) in nats: no release can tell more."""
+        """H(q) in nats: the largest possible leakage of a release."""
         return -jnp.sum(jnp.exp(self.log_masses) * self.log_masses)
 
     @property

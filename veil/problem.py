@@ -1,7 +1,7 @@
-"""The particle-belief MDP: a small adapter of (scenario, belief, objective) over the one owner step.
+"""The particle-belief MDP.
 
-Its state is the belief, the external input and the time; its action is a kernel, chosen by the policy; what a
-step charges is kept apart until somebody weighs it: leakage, cost and distortion.
+Its state is the belief, the external input and the time. Its action is a kernel, which the policy chooses. A
+step charges leakage, cost and distortion; the objective weighs them.
 """
 
 import equinox as eqx
@@ -58,7 +58,7 @@ class Objective(eqx.Module):
 
 
 class EpisodeState(eqx.Module):
-    """Where an episode stands before its next release."""
+    """The state of an episode before its next release."""
 
     belief: Belief  # the policy's
     judge: Belief | None  # another one that leakage is measured under; None for the policy's own
@@ -85,11 +85,17 @@ class Problem(eqx.Module):
 
     @property
     def secrets(self) -> int:
-        """How many secrets take turns."""
+        """The number of secrets, which the episodes use in turn."""
         return self.scenario.believed.shape[0]
 
     def reset(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> EpisodeState:
-        """The start of episode `number`; secrets take turns by it, and it is the public seed."""
+        """The start of an episode.
+
+        Args:
+            policy: the policy in force.
+            number: of the episode: it selects the secret, and is the public seed.
+            key: private randomness.
+        """
         judge_key, error_key, start_key = jr.split(key, 3)
         index = number % self.secrets
         believed = self.scenario.taken_for(index, key=error_key)
@@ -101,7 +107,14 @@ class Problem(eqx.Module):
     def step(
         self, policy: Policy, play: EpisodeState, *, seed: Int[Array, ""], key: Key
     ) -> tuple[EpisodeState, StepOutput, Outcome]:
-        """Share once and let the plant go on. `seed` is the public one of the episode."""
+        """One step: share, and move the system.
+
+        Args:
+            policy: the policy in force.
+            play: the state of the episode.
+            seed: the public seed of the episode.
+            key: private randomness.
+        """
         draw_key, world_key, measure_key, judge_key = jr.split(key, 4)
         plant, now = self.scenario.plant, play.situation
         belief, stage = share(policy, play.belief, now, seed=seed, key=draw_key)
@@ -129,7 +142,13 @@ class Problem(eqx.Module):
         return judge, leakage
 
     def episode(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> Outcome:
-        """Play one episode; batched [T]."""
+        """Play one episode; the outcome is batched [T].
+
+        Args:
+            policy: the policy in force.
+            number: of the episode, see `reset`.
+            key: private randomness.
+        """
         start_key, run_key = jr.split(key)
 
         def step(play: EpisodeState, step_key: Key) -> tuple[EpisodeState, Outcome]:
@@ -140,7 +159,15 @@ class Problem(eqx.Module):
         return jax.lax.scan(step, first, jr.split(run_key, self.steps))[1]
 
     def episodes(self, policy: Policy, numbers: Int[Array, " B"], *, key: Key) -> Outcome:
-        """Play these episodes, batched [B, T]. Consecutive ones, one per secret, share their noise."""
+        """Play several episodes; the outcome is batched [B, T].
+
+        Consecutive episodes, one per secret, use the same noise.
+
+        Args:
+            policy: the policy in force.
+            numbers: of the episodes, see `reset`.
+            key: private randomness.
+        """
 
         def one(number: Int[Array, ""]) -> Outcome:
             return self.episode(policy, number, key=jr.fold_in(key, number // self.secrets))
@@ -149,5 +176,11 @@ class Problem(eqx.Module):
 
 
 def problem(system: System, steps: int = 50, objective: Objective | None = None) -> Problem:
-    """The problem of sharing in the system as modelled, judged by the policy's own belief."""
+    """The problem of sharing in the world as modelled; the policy's own belief gives the leakage.
+
+    Args:
+        system: the model.
+        steps: T, releases per episode.
+        objective: the weights of leakage and distortion.
+    """
     return Problem(nominal(system), steps, Objective() if objective is None else objective)

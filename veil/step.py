@@ -1,7 +1,8 @@
-"""The one owner step, in the one order: the MDP, the rollout, the replay and the live sharer all use it.
+"""One step, in its one order: choose the kernel, draw the release, update the belief, move the system.
 
-Kernel from (belief_t, w_t, t), then y_t, then the belief takes y_t in, then x_{t+1} by w_t, then w_{t+1} by
-y_t. Public randomness (beliefs) and private randomness (the draw of y_t, the world) come from two keys.
+The kernel depends on (belief_t, w_t, t). Then y_t is drawn, the belief is updated by y_t, x_{t+1} follows
+from w_t, and w_{t+1} answers y_t. Training, episodes, replays and the live sharer all use this step. Public
+randomness (beliefs) and private randomness (the draw of y_t, the system) come from two keys.
 """
 
 import equinox as eqx
@@ -20,11 +21,11 @@ Seed = Integer[Array, ""]
 
 
 class WorldState(eqx.Module):
-    """Where the world stands before the release of step `time`. Private: it holds the secret.
+    """The state of the world before the release of step `time`. Private: it contains the secret.
 
-    `believed` is what the owner takes its secret for, in the terms of its own model; it is the secret
-    itself unless the owner errs. The owner sees the leading coordinates of the state, as many as its model
-    has. `memory` is that of the policy, empty for most.
+    `believed` is the secret that the owner assumes, in the terms of its own model; it is the true secret
+    unless the owner errs. The owner sees the leading coordinates of the state, as many as its model has.
+    `memory` is that of the policy; for most policies it is empty.
     """
 
     secret: Secret
@@ -75,8 +76,14 @@ def first_belief(policy: Policy, seed: Seed) -> Belief:
 def policy_features(policy: Policy, belief: Belief, external: External, time: Time) -> Features:
     """The features of one step.
 
-    Here and in `take_in`, barriers keep the compiler from fusing the public arithmetic with what surrounds
-    it, so that the owner's program and a replay do the same operations and agree to the last bit.
+    Here and in `update_belief`, barriers keep the compiler from fusing the public arithmetic with its
+    surroundings, so that the owner's program and a replay do the same operations and agree to the last bit.
+
+    Args:
+        policy: the policy in force.
+        belief: of the policy, before y_t.
+        external: w_t.
+        time: t, counted from 1.
     """
     known = jax.lax.optimization_barrier((belief, external, time))
     return jax.lax.optimization_barrier(policy.features(*known))
@@ -90,7 +97,13 @@ def first_features(policy: Policy, seed: Seed | int = 0) -> Features:
 
 
 def first_law(policy: Policy, secret: Secret, state: State) -> Law:
-    """The law of y_1 if the secret and the state were these."""
+    """The law of y_1 at a secret and a state.
+
+    Args:
+        policy: the policy in force.
+        secret: θ.
+        state: x_1.
+    """
     time = jnp.asarray(1, jnp.int32)
     decision = policy.decide(first_features(policy), policy.system.initial_external(), time)
     return decision.release_law(secret, state, policy.init_memory(secret, state))
@@ -138,14 +151,14 @@ def begin(
     key: Key,
     believed: Secret | None = None,
 ) -> WorldState:
-    """The world at t = 1.
+    """The state of the world at t = 1.
 
     Args:
-        system: the world.
-        policy: the one in force; its memory begins here.
-        secret: the true one, in the terms of the world.
+        system: the true system.
+        policy: the policy in force; its memory starts here.
+        secret: the true secret of the system.
         key: private randomness.
-        believed: what the owner takes its secret for; the secret itself if not given.
+        believed: the secret that the owner assumes; by default the true one.
     """
     law = system.initial(secret)
     state = law.sample(jr.normal(key, (law.noise_size,), law.mean.dtype))
@@ -164,15 +177,15 @@ def share(
     key: Key,
     live: StreamOverride | None = None,
 ) -> tuple[Belief, StepOutput]:
-    """The owner's half: decide the law of y_t, draw from it, let the belief take it in.
+    """The owner's part of a step: decide the law of y_t, draw from it, update the belief.
 
     Args:
-        policy: maps public knowledge to a kernel.
-        belief: the policy's belief before y_t.
+        policy: the policy in force.
+        belief: of the policy, before y_t.
         situation: the true secret and state, and the memory; only the draw of y_t reads them.
         seed: the public seed of the episode.
-        key: private randomness for the draw.
-        live: what a stream imposes.
+        key: private randomness of the draw.
+        live: what a live stream knows: the rest of its budget, a missing state, a release on record.
     """
     external = situation.external
     if live is not None:
@@ -193,7 +206,15 @@ def share(
 def proceed(
     system: System, policy: Policy, situation: WorldState, stage: StepOutput, *, key: Key
 ) -> WorldState:
-    """The world's half: x_{t+1} from (x_t, w_t), then w_{t+1} from (w_t, y_t); then the owner remembers."""
+    """The system's part of a step: x_{t+1}, then w_{t+1}, then the policy's memory.
+
+    Args:
+        system: the true system.
+        policy: the policy in force.
+        situation: before the release.
+        stage: the release and what led to it.
+        key: private randomness.
+    """
     move_key, reply_key = jr.split(key)
     law = system.transition(situation.secret, situation.state, situation.external)
     state = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
@@ -219,7 +240,7 @@ def _draw(law: Law, state: State, key: Key) -> tuple[Shared, Scalar]:
 
 
 class Transcript(eqx.Module):
-    """All that the public sees. Nothing else may reach an adversary."""
+    """Everything public about one episode. Nothing else may reach an adversary."""
 
     external: Float[Array, "T E"]
     shared: Float[Array, "T Y"]
@@ -228,7 +249,7 @@ class Transcript(eqx.Module):
 
 
 class Record(eqx.Module):
-    """A transcript and what was hidden behind it."""
+    """A transcript together with the private secret and states."""
 
     index: Int[Array, ""]
     secret: Secret

@@ -1,4 +1,4 @@
-"""Sharing policies."""
+"""Sharing policies: the contract, and the policies that come with Veil."""
 
 from veil.policies.base import LearnedPolicy, PlainPolicy, Policy
 from veil.policies.budgeted import Budgeted

@@ -1,4 +1,4 @@
-"""The contract of a sharing policy: what it looks at, and the kernel it decides on."""
+"""The contract of a sharing policy: from public knowledge to the kernel of a release."""
 
 import abc
 from typing import Any, ClassVar
@@ -24,13 +24,13 @@ class Decision(Kernel):
     on `value` elsewhere.
 
     Attributes:
-        kernel: that of an open release; None in a decision that left the compiled step, where it is not kept.
-        charge: nats that the release is charged.
+        kernel: of an open release; None in a decision that left the compiled step, where it is not kept.
+        charge: of the release, in nats.
         open: whether `kernel` acts.
-        withheld: whether nothing at all is released, so that the environment goes without. A reader may
-            take `value` for what it did not get. None where the policy never withholds.
-        blur: noise that was added to make the charge fit, in units of the policy that adds it.
-        value: what goes out where the release is not open; None where the policy is always open.
+        withheld: whether nothing at all is released, so that the environment gets None. For a reader, `value`
+            stands in for the missing release. None where the policy never withholds.
+        blur: noise that was added to reduce the charge, in units of the policy that adds it.
+        value: what is released where `kernel` does not act; None where the policy is always open.
     """
 
     kernel: Kernel | None
@@ -64,22 +64,23 @@ class Decision(Kernel):
 
 
 class Policy(eqx.Module):
-    """Maps what is public, (belief_t, w_t, t), to the kernel that y_t is drawn from.
+    """Maps public knowledge, (belief_t, w_t, t), to the kernel that y_t is drawn from.
 
-    It does so in two steps, because the first is expensive and the second is what an adversary needs: the
-    belief is summed up in a few numbers, the features, which are published with the transcript; the kernel
-    is a function of them. The belief is the policy's own: its kind and size belong to the policy, and
-    everybody can recompute it from the transcript and the public seed.
+    It does so in two steps. First it computes the features: a few numbers that summarise the belief, and that
+    are published with the transcript. Then it computes the kernel from the features. The first step is
+    expensive; an adversary needs only the second. The belief belongs to the policy, with its kind and size.
+    Everybody can compute it again from the transcript and the public seed.
 
-    A policy may also keep a memory. It is as private as the secret: a function of the secret and the states,
-    which only the owner can compute. Its kernels are `veil.laws.MemoryKernel`, and no belief can predict its
-    releases.
+    A policy may also keep a memory. The memory is a function of the secret and the states, so that it is
+    private and only the owner can compute it. Kernels of such a policy are `veil.laws.MemoryKernel`, and no
+    belief can predict its releases.
 
     Attributes:
-        system: the owner's model, public.
-        has_belief: whether it looks at a belief that tracks the releases, by which they can be charged.
+        system: the owner's model, which is public.
+        has_belief: whether the policy keeps a belief that includes the releases, from which they can be
+            charged.
         has_memory: whether the releases depend on a private memory.
-        shares_truth: whether every release is the output itself, or nothing new.
+        shares_truth: whether every release is the output itself, or a repetition.
     """
 
     system: eqx.AbstractVar[System]
@@ -93,20 +94,38 @@ class Policy(eqx.Module):
 
     @abc.abstractmethod
     def features(self, belief: Belief, external: External, time: Time) -> Features:
-        """All that the kernel will know of the belief, chosen by w_t and the time where that helps."""
+        """The features: all that the kernel may use of the belief.
+
+        Args:
+            belief: of the policy, before y_t.
+            external: w_t.
+            time: t, counted from 1.
+        """
 
     @abc.abstractmethod
     def kernel(self, features: Features, external: External, time: Time) -> Kernel:
-        """The kernel of step `time`, counted from 1."""
+        """The kernel of one step.
+
+        Args:
+            features: of this step.
+            external: w_t.
+            time: t, counted from 1.
+        """
 
     def decide(self, features: Features, external: External, time: Time) -> Decision:
-        """The kernel of step `time` and its terms; by default it is always open and charged nothing."""
+        """The kernel of one step and its charge; by default always open, with charge zero.
+
+        Args:
+            features: of this step.
+            external: w_t.
+            time: t, counted from 1.
+        """
         nothing = jnp.zeros((), features.dtype)
         kernel = self.kernel(features, external, time)
         return Decision(kernel, nothing, jnp.asarray(True), None, nothing, None)
 
     def fund(self, belief: Belief, left: Scalar) -> Belief:
-        """The belief, told how many nats an accountant has left; by default there is no budget to tell of."""
+        """The belief with the rest of a budget in nats written into it; by default there is no budget."""
         del left
         return belief
 
@@ -137,17 +156,17 @@ class Policy(eqx.Module):
 
 
 class PlainPolicy(Policy):
-    """A policy that does not look at a belief."""
+    """A policy that uses no belief."""
 
     has_belief: ClassVar[bool] = False
 
     def start(self, *, key: Key) -> PriorBelief:
-        """Nothing is tracked."""
+        """The prior, which is not updated."""
         del key
         return PriorBelief.start(self.system)
 
     def features(self, belief: Belief, external: External, time: Time) -> Features:
-        """None."""
+        """No features: an empty row."""
         del external, time
         return jnp.zeros(0, belief.log_masses.dtype)
 

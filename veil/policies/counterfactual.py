@@ -30,7 +30,9 @@ Copies = Float[Array, "K N"]
 
 
 class Counterfactual(PlainPolicy):
-    """Share the centre of what the secrets of the prior would have put out; the memory is their states.
+    """Share the centre of the outputs that all secrets of the prior would have had under the same noise.
+
+    The memory of the policy is the state of one copy of the system per secret.
 
     Attributes:
         system: the owner's model.

@@ -56,12 +56,12 @@ class MomentEncoder(Encoder):
 
     @property
     def size(self) -> int:
-        """K (1 + N + N(N+1)/2)."""
+        """Number of features, K (1 + N + N(N+1)/2)."""
         return self.secrets * (1 + self.states + self.states * (self.states + 1) // 2)
 
     @property
     def own_size(self) -> int:
-        """N + N(N+1)/2."""
+        """Features per secret, N + N(N+1)/2."""
         return self.size // self.secrets - 1
 
     def own(self, features: Features, index: Int[Array, ""]) -> Vector:
@@ -104,7 +104,7 @@ class MgfEncoder(Encoder):
         return 0
 
     def own(self, features: Features, index: Int[Array, ""]) -> Vector:
-        """Nothing."""
+        """An empty row: no features belong to one secret."""
         del index
         return jnp.zeros(0, features.dtype)
 
@@ -143,7 +143,14 @@ class MgfEncoder(Encoder):
 
 
 def mgf_encoder(scaling: Scaling, count: int = 10, form: Form = "relu", *, key: Key) -> MgfEncoder:
-    """An encoder with `count` random points, at which v · (secret, state) is about of size one."""
+    """An encoder with random points v, scaled so that v · (secret, state) is about of size one.
+
+    Args:
+        scaling: units of secret and state.
+        count: number of points.
+        form: the function of v · (secret, state) whose expectation is a feature: "relu" or "exponential".
+        key: randomness of the points.
+    """
     if count < 1:
         raise ValueError(f"count must be at least 1, the number of evaluation points; got {count}.")
     size = scaling.secret.centre.shape[0] + scaling.state.centre.shape[0]

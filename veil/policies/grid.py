@@ -69,7 +69,13 @@ class GridPolicy(LearnedPolicy):
         return made if self.cells is None else tabulated(made, self.cells)
 
     def table(self, features: Features, external: External, time: Time) -> "TableKernel":
-        """The kernel of a policy with cells."""
+        """The kernel as a table of log-masses, for a policy with cells.
+
+        Args:
+            features: of this step.
+            external: w_t.
+            time: t, counted from 1.
+        """
         made = self.kernel(features, external, time)
         if not isinstance(made, TableKernel):
             raise TypeError("Only a policy with cells has its kernel in a table; see discrete_policy.")
@@ -131,7 +137,13 @@ def tabulated(kernel: AtomsKernel, cells: Float[Array, "C N"]) -> TableKernel:
 def grid_atoms(
     low: ArrayLike | Sequence, high: ArrayLike | Sequence, counts: Sequence[int]
 ) -> Float[Array, "J Y"]:
-    """All points of a regular grid, both ends included, the last axis running fastest."""
+    """All points of a regular grid, both ends included; the last axis varies fastest.
+
+    Args:
+        low: lower end per axis.
+        high: upper end per axis.
+        counts: points per axis.
+    """
     low, high = jnp.asarray(low, float), jnp.asarray(high, float)
     if not low.shape == high.shape == (len(counts),):
         raise ValueError(f"Give low, high and counts per axis; got {low.shape}, {high.shape}, {len(counts)}.")

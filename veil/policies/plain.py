@@ -15,7 +15,7 @@ from veil.types import External, Features, Secret, State
 
 
 class Truth(PlainPolicy):
-    """Share what the system puts out, as it is."""
+    """Share the output as it is."""
 
     shares_truth: ClassVar[bool] = True
 
@@ -114,6 +114,6 @@ class BlindKernel(Kernel):
     law: Gaussian
 
     def __call__(self, secret: Secret, state: State) -> Gaussian:
-        """The law."""
+        """The same law for every secret and state."""
         del secret, state
         return self.law

@@ -75,7 +75,15 @@ class ResidualPolicy(LearnedPolicy):
     def inputs(
         self, log_masses: Float[Array, " K"], laws: Gaussian, plan: Plan, external: External, time: Time
     ) -> Float[Array, "K I"]:
-        """Rows of numbers of size one: all that is public, the secret, and the law of its output."""
+        """Inputs of the network, one row per secret, scaled to size one.
+
+        Args:
+            log_masses: of the secrets under the belief.
+            laws: of the output given each secret.
+            plan: the transport of this step.
+            external: w_t.
+            time: t, counted from 1.
+        """
         scaling, spread = self.scaling, self.scaling.output.spread
         apart = (laws.mean - plan.centres) / spread[None]
         rows, columns = jnp.tril_indices(spread.shape[0])

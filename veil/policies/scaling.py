@@ -11,13 +11,13 @@ _LEAN = 3.0  # largest ratio of an entry to the diagonal in a row of the factor:
 
 
 class Unit(eqx.Module):
-    """A usual value and a usual deviation from it, per coordinate; the deviation is never zero."""
+    """A typical value and a typical deviation per coordinate; the deviation is never zero."""
 
     centre: Float[Array, " d"] = eqx.field(converter=jnp.asarray)
     spread: Float[Array, " d"] = eqx.field(converter=jnp.asarray)
 
     def __call__(self, value: Vector) -> Vector:
-        """In this unit."""
+        """The value in this unit."""
         return (value - self.centre) / self.spread
 
 

@@ -159,7 +159,7 @@ class Transport(Policy):
         return log_masses, Gaussian(mean.reshape(count, size), scale.reshape(count, size, size))
 
     def plan(self, log_masses: Float[Array, " K"], laws: Gaussian) -> Plan:
-        """All the way."""
+        """The complete transport, to the barycentre."""
         return make_plan(log_masses, laws, distortion_metric(self.system), self.form)
 
 
@@ -200,10 +200,15 @@ def make_plan(
 
 
 def zero_leakage_distortion(system: System, belief: Belief, form: Form = "affine") -> Scalar:
-    """Σ_θ q(θ) E[d(x, T_θ(x)) | θ] at this belief: what perfect privacy costs in this step, without noise.
+    """Expected distortion of perfect privacy in one step, without noise: Σ_θ q(θ) E[d(x, T_θ(x)) | θ].
 
-    T is the optimal transport to the barycentre for d², with Gaussian laws; that for d itself has no closed
-    form and can only be cheaper.
+    T is the optimal transport to the barycentre for d², with Gaussian laws. The optimal transport for d
+    itself has no closed form; it can only have a smaller distortion.
+
+    Args:
+        system: the model.
+        belief: before the release.
+        form: "affine", or "shift" to move the means only.
     """
     laws = output_laws(system, belief)
     metric = distortion_metric(system)

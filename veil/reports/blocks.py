@@ -18,7 +18,7 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph."""
+    """A paragraph of text."""
 
     text: str
     kind: str = "text"

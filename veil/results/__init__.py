@@ -1,4 +1,4 @@
-"""What audits, measurements and frontiers found."""
+"""Results of audits, measurements and frontiers: they print, save, load and plot themselves."""
 
 from veil.results.audit import Audit
 from veil.results.frontier import Frontier

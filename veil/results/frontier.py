@@ -125,7 +125,7 @@ class Frontier:
 
     @property
     def entropy(self) -> float:
-        """H(q), nats."""
+        """H(q) in nats."""
         return self.points[0].leakage.entropy
 
     @property

@@ -168,7 +168,7 @@ class _Reader:
         self.charges, self.totals = array("d"), array("d")
 
     def take(self, entry: Entry, start: int, place: int) -> None:
-        """One line more."""
+        """Read one line more."""
         try:
             if place == 1:
                 self._begin(entry)
@@ -200,7 +200,7 @@ class _Reader:
         self.totals.append(entry["total"])
 
     def account(self, note: str) -> Account:
-        """All of it."""
+        """The account of all lines."""
         if not self.about:
             raise LedgerError(f"{self.path} has no whole line. `veil share` begins a ledger.")
         columns = (np.array(column) for column in (self.decisions, self.charges, self.totals, self.starts))

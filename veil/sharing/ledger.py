@@ -209,7 +209,7 @@ class Ledger:
         return step in self._steps
 
     def __len__(self) -> int:
-        """Entries, the first line apart."""
+        """The number of entries."""
         return len(self._offsets)
 
     def __getitem__(self, step: int) -> Entry:
@@ -238,7 +238,7 @@ class Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the ledger."""
         self.close()
 
 
@@ -268,7 +268,7 @@ class MemoryLedger:
         return step in self._entries
 
     def __len__(self) -> int:
-        """Entries."""
+        """The number of entries."""
         return len(self._entries)
 
     def __getitem__(self, step: int) -> Entry:

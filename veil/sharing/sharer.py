@@ -1,4 +1,4 @@
-"""The sharer: between the sensor and the network. A state comes in, a release and its receipt go out."""
+"""The sharer, between the sensor and the network: a state goes in, a release and its receipt come out."""
 
 import math
 import secrets
@@ -32,22 +32,22 @@ CLOSE = 1e-9  # replayed charges may differ by this from those on record, relati
 class Sharer:
     """Shares a stream by a policy, within a budget, and keeps the ledger.
 
-    Everything random in a release comes from the operating system; everything public from the seed. A step
-    that is in the ledger is answered from it and never drawn again.
+    The private randomness of a release comes from the operating system; the public randomness comes from the
+    seed. A step that is in the ledger is answered from the ledger and never drawn again.
 
     Args:
-        policy: any; one with private memory is charged nothing.
+        policy: any policy; one with private memory is charged nothing.
         secret: its index in the prior, or its values.
-        budget: nats for the whole stream; infinity only counts.
-        exhausted: what happens to a release that would overspend: "withhold", "blind" or "blur".
-        steps: over which a blurring policy divides its budget.
-        particles: per secret, to charge by particles; 0 leaves the choice to the kind of release.
-        seed: of the public randomness; drawn, or taken from the ledger, if not given.
-        ledger: file of the ledger; without one nothing survives the process.
+        budget: nats for the whole stream; with infinity the sharer only counts.
+        exhausted: what happens to a release that would exceed the budget: "withhold", "blind" or "blur".
+        steps: number of steps among which a blurring policy divides its budget.
+        particles: per secret, to compute charges by particles; with 0 the kind of release decides.
+        seed: of the public randomness; by default taken from the ledger, or drawn.
+        ledger: file of the ledger; without one, nothing survives the process.
         memory: file for the private memory of a policy that has one.
         shared_budget: an accountant that other streams of the same secret spend from as well.
         strict: raise `Fault` at unusable input instead of withholding the release.
-        progress: told how many steps of an old ledger were replayed, and of how many.
+        progress: called with the number of steps of an old ledger that were replayed, and their total.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Sharer:
         Args:
             state: x_t, by name or in the order of the system's fields.
             external: w_t, the same.
-            step: its number; the next one if not given. Steps that were left out are withheld.
+            step: its number; by default the next one. Steps that are left out are withheld.
         """
         number = self.next_step if step is None else step
         if number in self.ledger:
@@ -183,7 +183,7 @@ class Sharer:
         self._engine.keep(made)
 
     def close(self) -> None:
-        """Give the ledger free."""
+        """Close the ledger, so that another process may open it."""
         self.ledger.close()
 
     def __enter__(self) -> "Sharer":
@@ -191,7 +191,7 @@ class Sharer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the ledger."""
         self.close()
 
 

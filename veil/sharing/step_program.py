@@ -286,7 +286,7 @@ class BeliefEngine(StepEngine):
         """Nothing: the ledger held all."""
 
     def snapshot(self) -> bytes:
-        """The belief."""
+        """The arrays of the belief."""
         return packed([np.asarray(leaf) for leaf in jax.tree.leaves(self._belief)])
 
     def restore(self, content: bytes, last: Entry) -> None:
