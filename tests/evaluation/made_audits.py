@@ -96,7 +96,7 @@ def utility():
         Quantity("cost", "per step", Mean(1.52, 0.01), Mean(1.5, 0.01), Mean(1.3, 0.2)),
         Quantity("tracking error, speed", "m/s", Mean(0.21, 0.001)),
         Quantity("tracking error, spacing", "m", Mean(0.34, 0.001)),
-        Quantity("releases out of range", "share", Mean(math.nan, math.inf)),
+        Quantity("releases out of range", "fraction", Mean(math.nan, math.inf)),
     )
 
 

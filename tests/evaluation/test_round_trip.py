@@ -69,8 +69,8 @@ def test_what_single_episodes_told_is_in_the_file_as_quantiles(tmp_path):
     made.save(tmp_path)
     rows = json.loads((tmp_path / "audit.json").read_text())["realised"]["quantiles"]
     for row in rows:
-        assert row["nats"] == pytest.approx(np.quantile(made.realised, row["share"]))
-        assert row["nats"] == made.realised_quantile(row["share"])
+        assert row["nats"] == pytest.approx(np.quantile(made.realised, row["fraction"]))
+        assert row["nats"] == made.realised_quantile(row["fraction"])
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def table(
         rows.append(paired(f"roughness, {axis.name}", f"{axis.unit}² per step²", "roughness", j))
     for j, own in enumerate(system.quantity_fields):
         rows.append(replace(paired(own.name, own.unit, "quantities", j), own=True))
-    rows.append(Quantity("releases out of range", "share", mean(found["outside"])))
+    rows.append(Quantity("releases out of range", "fraction", mean(found["outside"])))
     return tuple(rows)
 
 

@@ -198,7 +198,9 @@ def _leaked(audit: Audit) -> list[Number]:
     if best is not None:
         rate = best.accuracy
         told = f"{words.accuracy_text(best)}, by chance {words.percent(audit.chance)}"
-        rows.append(Number("accuracy", "Best guess is right", rate.value, rate.low, rate.high, "share", told))
+        rows.append(
+            Number("accuracy", "Best guess is right", rate.value, rate.low, rate.high, "fraction", told)
+        )
     worst = audit.realised_quantile(0.99)
     if math.isfinite(worst) and not audit.verdict.refused:
         told = f"more than {words.signed(worst, 3)} nats"

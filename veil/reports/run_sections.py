@@ -64,7 +64,7 @@ def _ledger(source: Source) -> tuple[Block, ...]:
     )
     table = Table("What was decided, how often, and what it was charged.", LEDGER_HEADS, rows)
     drawn = (_stairs(account),) if len(account) else ()
-    return (*drawn, Text(f"{chain} {_spent(account)} {account.note}".strip()), table)
+    return (*drawn, table, Text(f"{chain} {_spent(account)} {account.note}".strip()))
 
 
 def _share_command(source: Source) -> str:

@@ -45,9 +45,9 @@ def use_section(material: Material) -> Section:
     """What a receiver can still do with what is shared: a table of all runs, an episode of each."""
     lead = "Privacy is easy for whoever shares nothing of use. How close to the truth is what goes out?"
     caption = (
-        "Distortion is the mean distance between what is true and what is shared. “As shared” is the error "
-        "of the release itself, “best estimate” that of a receiver who knows the way of sharing and filters; "
-        "both are root mean squares. ± is one standard error."
+        "Distortion is the mean distance between what is true and what is shared. The error as shared is "
+        "that of the release itself, the error of the best estimate that of a receiver who knows the way of "
+        "sharing and filters; both are root mean squares. ± is one standard error."
     )
     table = _combined(material, _use_rows, caption)
     columns = material.own_columns(lambda source: _episode(material, source))
@@ -75,10 +75,10 @@ def _use_rows(rows: tuple[Quantity, ...]) -> Cells:
     for row in rows:
         if row.name == "distortion":
             picked["mean distortion"] = (row.unit, words.mean_text(row.value))
-        for prefix, said in ((RELEASE, "as shared"), (TRACKING, "best estimate")):
+        for prefix, said in ((RELEASE, "error as shared"), (TRACKING, "error of the best estimate")):
             if row.name.startswith(prefix):
                 axis = row.name.removeprefix(prefix)
-                picked[f"error of the {axis}, {said}"] = (row.unit, words.mean_text(row.value))
+                picked[f"{axis}, {said}"] = (row.unit, words.mean_text(row.value))
         if row.name == "releases out of range":
             picked["releases out of range"] = (row.unit, words.mean_text(row.value))
     return picked

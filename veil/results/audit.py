@@ -373,7 +373,7 @@ class Audit:
                 "mean": float(np.mean(known))
                 if len(known := self.realised[np.isfinite(self.realised)])
                 else None,
-                "quantiles": [{"share": x, "nats": self.realised_quantile(x)} for x in QUANTILES],
+                "quantiles": [{"fraction": x, "nats": self.realised_quantile(x)} for x in QUANTILES],
                 "not_finite": len(self.realised) - len(known),
             },
             "scenarios": [row.to_dict() for row in self.scenarios],

@@ -106,7 +106,7 @@ def draw_reliability(bins: Bins) -> Figure:
     error = np.abs(np.stack([bins.rate - bins.low, bins.high - bins.rate]))
     label = "observed, 95 % binomial interval"
     panel.errorbar(bins.mean, bins.rate, error, fmt="o", color=BLUE, capsize=3, markersize=6, label=label)
-    panel.set(ylabel="share of cases in which it is the true one", ylim=(-0.03, 1.03))
+    panel.set(ylabel="fraction of cases in which it is the true one", ylim=(-0.03, 1.03))
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)
     middles, width = 0.5 * (bins.edges[1:] + bins.edges[:-1]), np.diff(bins.edges)
     below.bar(middles, bins.count, 0.9 * width, color=PALE)
@@ -126,7 +126,7 @@ ROLE_WORDS = {
     "mismatched": "believes something wrong",
 }
 
-CLOSE = 0.25  # a leakage below this share of H(q) is also shown close up
+CLOSE = 0.25  # a leakage below this fraction of H(q) is also shown close up
 
 
 def draw_leakage(rows: Sequence[AtStep], curves: Curves | None, verdict: Verdict) -> Figure:
@@ -211,7 +211,7 @@ def draw_attacks(attacks: Sequence[AttackResult], chance: float, high: float, ve
     left.set_yticks(range(len(rows)), [row.name for row in rows])
     left.set_ylim(-0.6, max(len(rows), 2) - 0.4)
     right.axvline(chance, color=INK, linestyle=":", linewidth=1.5, label=f"chance, {chance:.3f}")
-    right.set(xlabel="share of right guesses, 95 % interval", xlim=(0, 1.02))
+    right.set(xlabel="fraction of right guesses, 95 % interval", xlim=(0, 1.02))
     for panel in (left, right):
         panel.grid(alpha=0.2, axis="x")
     for role in [role for role in ROLES if any(row.role == role for row in rows)]:

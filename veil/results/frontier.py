@@ -318,7 +318,7 @@ HEADS = ("family", "points", "distortion per step", "upper side, nats", f"needs 
 def strength(kind: FamilyName, value: float) -> str:
     """What the number of a point means."""
     texts = {"noise": f"sd {value:g} × spread", "quantised": f"step {value:g} × spread"}
-    return texts.get(kind, f"share {value:g}" if kind == "displacement" else f"weight {value:g}")
+    return texts.get(kind, f"displacement {value:g}" if kind == "displacement" else f"weight {value:g}")
 
 
 def _told(wanted: Needed, noise: Needed | None) -> str:
