@@ -11,17 +11,17 @@ import jax.random as jr
 
 from bench import report
 from veil.learners import Pathwise, initial_policy, train_policy
-from veil.learners.training import make_learner
 from veil.problem import problem
-from veil.settings import PRESETS, PolicyDesign, Preset
+from veil.registry import LEARNERS
+from veil.settings import PolicyDesign, Preset
 from veil.systems import Platoon
 
 NATS, DISTORTION = 0.05, 1.0  # what a policy must reach on fresh episodes
 KEY = jr.key(5)
 OURS = {
-    "pathwise, on transport": PRESETS["pathwise"],
-    "pathwise, plain": replace(PRESETS["pathwise"], design=PolicyDesign(start="plain")),
-    "ddpg, repaired": PRESETS["ddpg"],
+    "pathwise, on transport": LEARNERS["pathwise"](),
+    "pathwise, plain": replace(LEARNERS["pathwise"](), design=PolicyDesign(start="plain")),
+    "ddpg, repaired": LEARNERS["ddpg"](),
 }
 
 
@@ -85,7 +85,9 @@ def _reach(preset: Preset, steps: int, *, fast: bool) -> dict[str, float]:
         else preset.training
     )
     policy = initial_policy(preset.design, Platoon(), steps, key=KEY)
-    trained = train_policy((problem(Platoon(), steps),), make_learner(options), policy, options, report=told)
+    trained = train_policy(
+        (problem(Platoon(), steps),), LEARNERS[options.learner]().build(options), policy, options, report=told
+    )
     return {
         "seconds": hits[0] if hits else float("nan"),
         "whole": time.perf_counter() - began,

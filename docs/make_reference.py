@@ -19,7 +19,6 @@ Gymnasium form (extra `gym`). This page is written by `docs/make_reference.py`.
 """
 # What is neither a class nor a function has no docstring of its own.
 VALUES = {
-    "veil.leakage.METHODS": "The methods of `mutual_information`, by name.",
     "veil.learners.Family": "The problems that one policy must do well on: one, or one per plant.",
     "veil.learners.Metrics": "What an update has to say: numbers by name.",
     "veil.rollout.Seed": "An integer that all public randomness of an episode follows from.",

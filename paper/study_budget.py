@@ -21,7 +21,8 @@ from veil.io import Store
 from veil.learners import run as runs
 from veil.policies import GaussianNoise, Policy, Transport, Truth
 from veil.policies.budgeted import Exhausted
-from veil.settings import PRESETS, AuditSettings, ObjectiveWeights
+from veil.registry import LEARNERS
+from veil.settings import AuditSettings, ObjectiveWeights
 from veil.sharing.budget import budgeted
 from veil.stats import Leakage, stratified_mean
 from veil.step import Record
@@ -125,7 +126,7 @@ class Study:
         with jax.enable_x64(False):
             system = as_float32(Platoon())
             if not (folder / runs.POLICY).exists():
-                preset = PRESETS["pathwise"]
+                preset = LEARNERS["pathwise"]()
                 settings = runs.Settings(
                     "platoon", self.steps, preset.design, ObjectiveWeights(), preset.training, preset.leakage
                 )

@@ -56,7 +56,7 @@ class Study:
         floor = PolicyDesign().floor * spread
         others: dict[str, Policy] = {"learned": learned, "transport": Transport(system, floor)}
         for share in (0.0, 0.5, 0.75, 0.9):
-            others[f"displacement, {share:g} of the way"] = Transport(system, floor, share=share)
+            others[f"displacement, {share:g} of the way"] = Transport(system, floor, displacement=share)
         for factor in (0.5, 2.0):
             others[f"noise, {factor:g} spreads"] = GaussianNoise(system, factor * spread)
         found = {

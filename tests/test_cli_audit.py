@@ -9,9 +9,10 @@ import pytest
 from tests.evaluation import made_audits as made
 from veil import policies
 from veil.cli import audit as command
-from veil.cli import audit_table, main
-from veil.cli.mistakes import Mistake
-from veil.cli.policies import TAKES, Choice
+from veil.cli import main
+from veil.cli.console import Mistake
+from veil.cli.subject import PolicyChoice
+from veil.registry import POLICIES
 from veil.results import Audit
 from veil.settings import AuditSettings
 from veil.systems import Gain, Platoon
@@ -60,18 +61,18 @@ def run(*arguments):
     [
         (["plato"], "Did you mean platoon?"),
         (["--policy", "nois"], "Did you mean noise?"),
-        (["--policy", "zzz"], "Choose truth, noise"),
-        (["--policy", "noise"], "try --sd 0.25 0.43"),
+        (["--policy", "zzz"], "truth, noise"),
+        (["--policy", "noise"], "Try --sd 0.1 0.1, in the units of speed [m/s], spacing [m]."),
         (["--policy", "quantised"], "needs --step"),
         (["--policy", "subsampled"], "needs --every"),
-        (["--policy", "noise", "--sd", "one", "two"], "must be numbers"),
+        (["--policy", "noise", "--sd", "one", "two"], "--sd takes a number; got 'one'"),
         (["--policy", "noise", "--sd", "0.1", "0"], "positive"),
         (["--policy", "noise", "--sd", "0.1", "inf"], "finite"),
         (["--policy", "noise", "--sd", "0.1"], "one number per shared axis: speed [m/s], spacing [m]"),
         (["gain", "--policy", "noise", "--sd", "1", "2"], "shared axis: level. It got 2"),
         (["--step", "50"], "--steps"),
         (["--sd", "1", "1"], "--policy truth takes no --sd"),
-        (["--policy", "transport", "--particles", "-3"], "positive numbers"),
+        (["--policy", "transport", "--particles", "-3"], "give a positive number"),
         (["--episodes", "7"], "--episodes 8, two per secret"),
         (["--interval", "-1"], "nats"),
         (["--seconds", "0"], "positive"),
@@ -91,7 +92,7 @@ def test_mistakes_are_answered_with_what_to_do(arguments, hint, engine, capsys, 
 
 def test_every_option_of_the_audit_is_a_flag(tmp_path):
     flags = ["--steps", "7", "--episodes", "99", "--seed", "3", "--interval", "0.1", "--seconds", "60"]
-    flags += ["--learned", "--scenarios", "--no-assisted", "--budget", "4", "--training", "128"]
+    flags += ["--learned", "--scenarios", "--no-assisted", "--distortion-limit", "4", "--training", "128"]
     parsed = main.parse(["audit", "gain", *flags, "--out", str(tmp_path), "--explain"])
     assert isinstance(parsed, command.Audit)
     assert parsed.extent == AuditSettings(7, 99, 3, 0.1, 60.0, True, True, False, 4.0, 128)
@@ -106,7 +107,9 @@ def test_without_flags_it_is_the_truth_about_a_platoon():
 
 @pytest.mark.parametrize("written", [["0.25", "0.43"], ["0.25 0.43"], ["0.25,0.43"], ["0.25,", "0.43"]])
 def test_numbers_may_be_written_in_several_ways(written):
-    policy = Choice("noise", tuple(written)).build(Platoon())
+    made = main.parse(["audit", "--policy", "noise", "--sd", *written])
+    assert isinstance(made, command.Audit)
+    policy = made.sharing.build(Platoon())
     assert isinstance(policy, policies.GaussianNoise)
     assert policy.sd.tolist() == pytest.approx([0.25, 0.43])
 
@@ -114,23 +117,23 @@ def test_numbers_may_be_written_in_several_ways(written):
 def test_each_name_builds_its_policy():
     system = Gain()
     kinds = {
-        "truth": (Choice("truth"), policies.Truth),
-        "noise": (Choice("noise", ("0.3",)), policies.GaussianNoise),
-        "quantised": (Choice("quantised", step=("0.3",)), policies.Quantised),
-        "subsampled": (Choice("subsampled", every=5), policies.Subsampled),
-        "blind": (Choice("blind"), policies.Blind),
-        "transport": (Choice("transport", particles=16), policies.Transport),
-        "counterfactual": (Choice("counterfactual"), policies.Counterfactual),
+        "truth": (PolicyChoice("truth"), policies.Truth),
+        "noise": (PolicyChoice("noise", {"sd": (0.3,)}), policies.GaussianNoise),
+        "quantised": (PolicyChoice("quantised", {"step": (0.3,)}), policies.Quantised),
+        "subsampled": (PolicyChoice("subsampled", {"every": 5}), policies.Subsampled),
+        "blind": (PolicyChoice("blind"), policies.Blind),
+        "transport": (PolicyChoice("transport", {"particles": 16}), policies.Transport),
+        "counterfactual": (PolicyChoice("counterfactual"), policies.Counterfactual),
     }
-    assert kinds.keys() == TAKES.keys()
+    assert kinds.keys() == set(POLICIES)
     for choice, kind in kinds.values():
         assert type(choice.build(system)) is kind
-    held = Choice("subsampled", ("0.3",), every=5).build(system)
+    held = PolicyChoice("subsampled", {"sd": (0.3,), "every": 5}).build(system)
     assert isinstance(held, policies.Subsampled) and isinstance(held.inner, policies.GaussianNoise)
-    moved = Choice("transport", particles=16).build(system)
+    moved = PolicyChoice("transport", {"particles": 16}).build(system)
     assert isinstance(moved, policies.Transport) and getattr(moved.tracker, "count", 0) == 16
     with pytest.raises(Mistake, match="takes no --particles"):
-        Choice("blind", particles=3).build(system)
+        PolicyChoice("blind", {"particles": 3}).build(system)
 
 
 @pytest.mark.parametrize(
@@ -175,14 +178,14 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(engine, tmp_path, capsys):
 
 def test_tables_hold_the_numbers_and_explain_adds_the_gate(capsys):
     audit = KINDS["uneven_prior"]
-    audit_table.show(audit, explain=False)
+    command.show(audit, explain=False)
     short = capsys.readouterr().out
     for part in ("0.300 ± 0.002", "0.310 ± 0.002", f"[{0.3166 / math.log(2):.3f}", "told the first state"):
         assert part in short or part[1:] in short
     assert "tracking error, speed" in short and "1.3 ± 0.2" in short and "unknown" in short
     assert "secrets between" in short and "idm drivers" in short
     assert "lower best" not in short
-    audit_table.show(audit, explain=True)
+    command.show(audit, explain=True)
     full = capsys.readouterr().out
     assert (
         full.startswith(short[:200])
@@ -195,7 +198,7 @@ def test_on_a_terminal_the_tables_are_ruled_and_bars_move(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    audit_table.show(KINDS["certifiable"], explain=False)
+    command.show(KINDS["certifiable"], explain=False)
     with command.progress() as report:
         for done, total in ((0, 4), (4, 4), (0, 8), (8, 8)):
             report("playing", done, total)

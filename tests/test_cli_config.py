@@ -5,8 +5,8 @@ import shlex
 import pytest
 
 from tests.command_lines import veil
-from veil.cli import config, main
-from veil.cli.fields import settings
+from veil.cli import main, parser
+from veil.cli.parser import settings
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +32,9 @@ CASES = {
         "gain --policy noise --sd 0.25 --out here --explain --no-assisted --interval 0.02 --episodes 99",
     ),
     "train": (
-        'policy = "ddpg"\nsteps = 7\n[weights]\nprivacy-weight = 5\ndistortion-budget = 2.5\n'
-        '[training]\nlearning_rate = 4e-05\nseed = 3\n[design]\nencoder = "mgf"\n[ready]\nshare = 1.0',
-        "--policy ddpg --steps 7 --privacy-weight 5 --distortion-budget 2.5 --learning-rate 4e-05 --seed 3 "
+        'policy = "ddpg"\nsteps = 7\n[weights]\nprivacy-weight = 5\ndistortion-limit = 2.5\n'
+        '[training]\nlearning_rate = 4e-05\nseed = 3\n[design]\nencoder = "mgf"',
+        "--policy ddpg --steps 7 --privacy-weight 5 --distortion-limit 2.5 --learning-rate 4e-05 --seed 3 "
         "--encoder mgf",
     ),
     "simulate": ('run_or_system = "platoon"\nepisodes = 5\n', "platoon --episodes 5"),
@@ -58,7 +58,7 @@ def test_a_file_says_the_same_as_flags(command, elsewhere):
 @pytest.mark.parametrize("command", CASES)
 def test_what_is_written_of_a_command_reads_back_as_the_command(command, elsewhere):
     made = main.parse([command, *shlex.split(CASES[command][1])])
-    text = config.text(made, lambda setting: True)
+    text = parser.toml_text(made, lambda setting: True)
     assert main.parse([command, *written(elsewhere, text)]) == made
     names = [one.name for one in settings(type(made), made) if one.default is not None]
     lines = [line.partition(" = ")[0] for line in text.splitlines() if " = " in line]
@@ -88,7 +88,7 @@ def test_the_policy_of_a_file_brings_what_is_usual_for_it(elsewhere):
         ("episode = 9", "some.toml: there is no setting 'episode'. Did you mean episodes?"),
         ("[extend]\nepisodes = 9", "some.toml: there is no table [extend] here. Did you mean extent?"),
         ("[extent]\nexplain = true", "there is no setting 'explain'"),
-        ("zzz = 9", "Choose assisted, budget"),
+        ("zzz = 9", "Choose assisted, displacement"),
         ('episodes = "many"', 'episodes takes a whole number; got "many".'),
         ("episodes = 9.5", "episodes takes a whole number; got 9.5."),
         ("episodes = true", "episodes takes a whole number; got true."),
@@ -96,8 +96,8 @@ def test_the_policy_of_a_file_brings_what_is_usual_for_it(elsewhere):
         ("learned = 1", "learned takes true or false; got 1."),
         ("policy = 1", "policy takes text; got 1."),
         ("out = 2024-01-01", 'out takes a path; got "2024-01-01".'),
-        ("sd = 0.25", "sd takes a list, each text; got 0.25."),
-        ("sd = [true]", "sd takes text; got true."),
+        ("sd = 0.25", "sd takes a list, each a number; got 0.25."),
+        ("sd = [true]", "sd takes a number; got true."),
         ("episodes = ", "some.toml is not a TOML file"),
         ("a = 1\na = 2", "some.toml is not a TOML file"),
         ("episodes = 7", "--episodes 8, two per secret"),

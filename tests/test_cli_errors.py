@@ -6,13 +6,15 @@ import resource
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from tests.command_lines import quick, veil
 from veil import frontier
 from veil.cli import main
-from veil.cli.fields import settings
+from veil.cli.parser import settings
 from veil.evaluation import audit as engine
 from veil.io import save_arrays
 from veil.learners import run as runs
@@ -181,13 +183,18 @@ def test_a_place_below_a_file_is_no_place_to_write_to(command, run):
 
 @contextlib.contextmanager
 def full_disk(size=0):
-    """No file may grow beyond so many bytes."""
+    """No file may grow beyond so many bytes; compiled programs are not kept, or they would be cut short."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept = jax.config.values["jax_enable_compilation_cache"]
+    jax.config.update("jax_enable_compilation_cache", False)
+    reset_cache()  # whether there is one is asked once
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        jax.config.update("jax_enable_compilation_cache", kept)
+        reset_cache()
 
 
 @pytest.mark.parametrize("command", ["audit", "train", "simulate", "frontier"])

@@ -14,6 +14,7 @@ from veil import frontier as families
 from veil import settings as options
 from veil.cli import frontier as command
 from veil.cli import main
+from veil.cli.console import point_progress
 from veil.evaluation import evaluate as two_sides
 from veil.learners import Learner, Progress, selection
 
@@ -238,13 +239,13 @@ def test_without_flags_it_is_a_platoon_in_its_own_folder():
 def test_on_a_terminal_one_bar_moves(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    with command.progress() as report:
+    with point_progress() as report:
         report("2/6 noise 8", "playing", 4, 8)
     assert "2/6 noise 8: playing" in capsys.readouterr().err
 
 
 def test_where_there_is_no_terminal_each_point_and_some_updates_are_told_once(capsys):
-    with command.progress() as report:
+    with point_progress() as report:
         for done in range(51):
             report("5/6 transport 40", "training", done, 50)
         report("5/6 transport 40", "playing", 0, 8)

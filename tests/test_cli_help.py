@@ -11,8 +11,8 @@ import time
 import pytest
 
 from veil.cli import main
-from veil.cli.fields import settings
 from veil.cli.help import page
+from veil.cli.parser import settings
 
 LINES, COLUMNS, SECONDS = 50, 100, 0.5
 

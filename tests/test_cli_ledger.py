@@ -11,7 +11,7 @@ import pytest
 from tests.sharing.streams import NOISE, SECRET, Plant, noise_policy, private_policy, run
 from veil.cli import ledger as command
 from veil.cli import main
-from veil.cli.policies import Choice
+from veil.cli.subject import PolicyChoice
 from veil.sharing import Sharer
 from veil.sharing import recompute_charges as recharge
 from veil.systems import Gain
@@ -145,7 +145,7 @@ def test_a_run_brings_its_own_policy(stream, ledger, tmp_path, monkeypatch):
 
     code, _, complaint = ledger(run_folder, "--recompute", "--policy", "blind")
     assert code == 2 and "its own policy" in complaint
-    monkeypatch.setattr(Choice, "build", build)
+    monkeypatch.setattr(PolicyChoice, "build", build)
     monkeypatch.setattr(recharge, "recompute_charges", lambda policy, account, report: [])
     assert ledger(run_folder, "--recompute")[0] == 0
     assert ledger(run_folder / "share" / "ledger.jsonl", "--recompute")[0] == 0

@@ -8,8 +8,8 @@ import pytest
 
 from tests.recordings import simulated as made
 from veil.cli import main
+from veil.cli.console import Mistake
 from veil.cli.measure import Measure, pairs
-from veil.cli.mistakes import Mistake
 from veil.results import Measurement
 from veil.results.measurement import load_measurements
 from veil.results.parts import ResultError
@@ -129,4 +129,4 @@ def test_pairs_may_stand_apart_or_together():
 
 def test_the_particles_of_the_reader_are_not_those_of_the_policy(tmp_path):
     command = Measure(tmp_path / "x.csv")
-    assert command.extent.particles > 0 and command.sharing.choice.particles == 0
+    assert command.extent.filter_particles > 0 and command.sharing.parameters == {}

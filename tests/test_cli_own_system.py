@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from veil.cli import main, own_system, systems
-from veil.cli.mistakes import Mistake
+from veil.cli import main, subject
+from veil.cli.console import Mistake
 from veil.systems import Gain
 
 FILE = '''
@@ -39,14 +39,14 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("form", ["{}.py:slow", "{}.py:made", "{}:slow", "./{}.py:made"])
 def test_a_system_is_found_where_it_says(here, form):
-    found = systems.build(form.format(here))
+    found = subject.build_system(form.format(here))
     assert isinstance(found, Gain)
     np.testing.assert_allclose(found.prior.secrets[:, 0], [0.1, 0.2], rtol=1e-6)
 
 
 def test_folders_are_named_after_the_system_alone():
-    assert own_system.short("./models/house.py:House") == "house"
-    assert own_system.short("platoon") == "platoon"
+    assert subject.system_name("./models/house.py:House") == "house"
+    assert subject.system_name("platoon") == "platoon"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_folders_are_named_after_the_system_alone():
 )
 def test_what_cannot_be_loaded_is_told_in_one_sentence(here, name, words):
     with pytest.raises(Mistake) as told:
-        systems.build(name.format(here))
+        subject.build_system(name.format(here))
     assert words in str(told.value) and "\n" not in str(told.value)
 
 

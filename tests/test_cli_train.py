@@ -8,7 +8,6 @@ import shutil
 import sys
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import get_args
 
 import jax
 import numpy as np
@@ -16,16 +15,16 @@ import pytest
 
 from tests.command_lines import quick, veil
 from veil import policies
-from veil import settings as options
-from veil.cli import main, train, train_report
-from veil.cli.mistakes import Mistake
-from veil.cli.policies import Choice
-from veil.cli.trained import command
+from veil.cli import main, train
+from veil.cli.audit import Audit
+from veil.cli.console import Mistake
+from veil.cli.subject import PolicyChoice
+from veil.cli.subject import train_command as command
 from veil.io import StoreError
-from veil.leakage import per_step as stage
 from veil.learners import run as runs
 from veil.problem import Objective
-from veil.settings import PRESETS, ObjectiveWeights, PolicyDesign, TrainSettings
+from veil.registry import LEARNERS, POLICIES
+from veil.settings import ObjectiveWeights, PolicyDesign, TrainSettings
 from veil.systems import Gain
 
 TINY = [
@@ -83,7 +82,7 @@ def stop_after(monkeypatch, update):
         if line["update"] == update:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(train_report, "_lines", lambda updates: tell)
+    monkeypatch.setattr(train, "_lines", lambda updates: tell)
 
 
 def change(folder, edit):
@@ -284,7 +283,7 @@ def test_stopping_before_the_first_evaluation_says_that_it_begins_again(tmp_path
         (["--seed", "-1"], "--seed"),
         (["--start", "noise"], "transport"),
         (["--privacy-weight", "-1"], "cost units per nat"),
-        (["--distortion-budget", "0"], "are positive"),
+        (["--distortion-limit", "0"], "are positive"),
         (["--parts", "2"], "--start plain"),
         (["--floor", "2"], "between 0 and 1"),
         (["--updates", "0"], "at least 1"),
@@ -294,7 +293,7 @@ def test_stopping_before_the_first_evaluation_says_that_it_begins_again(tmp_path
         (["--policy", "pathwize"], "Did you mean pathwise?"),
         (["--policy", "a2c", "--start", "plain"], "learns with --start grid"),
         (["--policy", "ddpg", "--robust"], "needs the learner pathwise"),
-        (["--policy", "ddpg", "--sd", "1", "1"], "are for truth"),
+        (["--policy", "ddpg", "--sd", "1", "1"], "is for policies that need no training: "),
         (["--policy", "noise"], "needs --sd"),
         (["--policy", "noise", "--sd", "1"], "one number per shared axis"),
         (["--learner", "ddpg"], "there is no flag --learner"),
@@ -320,7 +319,7 @@ def test_every_field_is_a_flag_with_its_default(monkeypatch):
     code, out, _ = veil("train", "--help")
     assert code == 0
     for field in (*fields(PolicyDesign), *fields(TrainSettings), *fields(ObjectiveWeights)):
-        name = field.metadata.get("flag", field.name)
+        name = "" if field.metadata.get("hidden") else field.name
         flag, value = f"  --{name.replace('_', '-')} ", field.default
         default = "" if value is False else f"(default: {value if isinstance(value, str) else f'{value:g}'})"
         assert (flag in out and default in out.partition(flag)[2][:300]) == bool(name), field.name
@@ -328,7 +327,6 @@ def test_every_field_is_a_flag_with_its_default(monkeypatch):
 
 
 def test_the_flags_are_those_of_the_library():
-    assert get_args(options.LeakageMethodName) == get_args(stage.Method)
     given, usual = ObjectiveWeights(), Objective()
     for field in fields(ObjectiveWeights):
         assert getattr(given, field.name) == pytest.approx(float(getattr(usual, field.name)))
@@ -347,15 +345,15 @@ def test_the_command_that_is_told_trains_the_same():
         ),
         *(TrainSettings(7, 8, 1e-3, 2, 9, 0, True, 5), "kl_chernoff"),
     )
-    paper = PRESETS["ddpg_printed"]
+    paper = LEARNERS["ddpg_printed"]()
     long = replace(paper.training, updates=200)
     printed = runs.Settings("platoon", 50, paper.design, ObjectiveWeights(), long, paper.leakage)
-    preset = PRESETS["a2c"]
+    preset = LEARNERS["a2c"]()
     grid = runs.Settings(
         "gain", 50, replace(preset.design, points=7), ObjectiveWeights(), preset.training, "estimate"
     )
-    moved = runs.Ready("platoon", policies.Named("transport", (0.06, 0.1), particles=16, share=0.5))
-    held = runs.Ready("gain", policies.Named("subsampled", every=5))
+    moved = runs.Ready("platoon", POLICIES["transport"]((0.06, 0.1), particles=16, displacement=0.5))
+    held = runs.Ready("gain", POLICIES["subsampled"](every=5))
     for settings in (usual, other, printed, grid, moved, held):
         words = shlex.split(command(settings, Path("some where")))
         parsed = main.parse(words[1:])
@@ -364,16 +362,16 @@ def test_the_command_that_is_told_trains_the_same():
 
 
 def test_a_trained_policy_is_audited_for_its_own_system_only(run):
-    choice = Choice(str(run))
-    assert choice.folder("gain") == run / "audit"
+    choice = PolicyChoice(str(run))
+    assert Audit("gain", choice).folder == run / "audit"
     with pytest.raises(Mistake, match="name that one: gain"):
         choice.build(Gain(), "platoon")
     with pytest.raises(Mistake, match="takes no --sd"):
-        Choice(str(run), sd=("0.1",)).check()
+        PolicyChoice(str(run), {"sd": (0.1,)}).check()
     with pytest.raises(Mistake, match=r"no run.json in it"):
-        Choice(str(run.parent)).check()
+        PolicyChoice(str(run.parent)).check()
     with pytest.raises(Mistake, match="folder of a `veil train`"):
-        Choice(str(run / "nowhere")).check()
+        PolicyChoice(str(run / "nowhere")).check()
 
 
 @pytest.mark.study
@@ -385,12 +383,12 @@ def test_an_audit_reads_the_folder(run):
 
 
 def test_transport_goes_as_far_as_it_is_told():
-    moved = Choice("transport", share=0.25).build(Gain())
-    assert isinstance(moved, policies.Transport) and float(moved.share) == 0.25
+    moved = PolicyChoice("transport", {"displacement": 0.25}).build(Gain())
+    assert isinstance(moved, policies.Transport) and float(moved.displacement) == 0.25
     with pytest.raises(Mistake, match="between 0 and 1"):
-        Choice("transport", share=1.5).check()
+        PolicyChoice("transport", {"displacement": 1.5}).check()
     with pytest.raises(Mistake, match="that is for transport"):
-        Choice("blind", share=0.0).check()
+        PolicyChoice("blind", {"displacement": 0.0}).check()
 
 
 def test_on_a_terminal_one_bar_tells_the_trade_off(monkeypatch, capsys, tmp_path):
@@ -398,7 +396,7 @@ def test_on_a_terminal_one_bar_tells_the_trade_off(monkeypatch, capsys, tmp_path
     monkeypatch.setenv("COLUMNS", "150")
     line = {"update": 0.0, "lower": 0.01, "upper": 0.02, "fresh_cost": 3.0, "fresh_distortion": 1.5}
     step = {"update": 1.0, "leakage": 0.015, "cost": 3.5, "distortion": 1.25, "price": 0.25}
-    with train_report.progress(4, tmp_path) as report:
+    with train.progress(4, tmp_path) as report:
         report(line)
         report(step)
     shown = capsys.readouterr().err

@@ -11,8 +11,7 @@ import pytest
 from tests.command_lines import quick, veil
 from tests.reports.made_folders import SCORE, Noisy, certified, leaking
 from veil.cli import report
-from veil.cli.live_view import row, table, view
-from veil.cli.vehicle import Vehicle
+from veil.cli.demo_stream import Vehicle, row, table, view
 from veil.evaluation import audit as engine
 from veil.io import load_arrays
 from veil.learners import run as runs

@@ -11,6 +11,7 @@ import jax
 import pytest
 
 from tests.test_house import LAYERS
+from veil.registry import POLICIES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -30,7 +31,8 @@ def text_of(name):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_blocks_of_a_page_run(page, hasty):
+def test_the_blocks_of_a_page_run(page, hasty, monkeypatch):
+    monkeypatch.setattr(POLICIES, "_registered", dict(POLICIES._registered))  # a page may add one
     text = page.read_text(encoding="utf-8")
     namespace = {"__name__": f"docs.{page.stem}"}
     for block in BLOCK.finditer(text):

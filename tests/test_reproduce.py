@@ -23,7 +23,8 @@ from veil.cli.main import prepare
 from veil.evaluation.evaluate import Context
 from veil.io import Store
 from veil.policies import Counterfactual, GaussianNoise, Transport, Truth
-from veil.settings import PRESETS, AuditSettings
+from veil.registry import LEARNERS
+from veil.settings import AuditSettings
 from veil.stats import Leakage, Mean
 from veil.step import Record, Transcript
 from veil.systems import Platoon, finite_prior
@@ -208,7 +209,7 @@ def second_laws(shared, ahead, noise):
 
 def test_the_papers_bound_along_a_run_is_that_of_a_kalman_step_by_hand(float64):
     system, sd = Platoon(), np.array([0.05, 0.1])
-    policy = Transport(system, jnp.asarray(sd), share=jnp.asarray(0.0))
+    policy = Transport(system, jnp.asarray(sd), displacement=jnp.asarray(0.0))
     shared, external = (
         np.array([[15.2, 19.5], [15.0, 19.6]]),
         np.array([[15.0, 14.0, 20.0], [15.0, 15.0, 20.0]]),
@@ -231,7 +232,9 @@ def test_the_papers_bound_along_a_run_is_that_of_a_kalman_step_by_hand(float64):
 
 def test_a_step_is_charged_no_more_than_there_is_to_know(float64):
     system = Platoon(prior=finite_prior(DRIVERS, (0.997, 0.001, 0.001, 0.001)))
-    policy = Transport(system, jnp.array([0.2, 0.4]), ParticleSpec(32, Scheme()), share=jnp.asarray(0.0))
+    policy = Transport(
+        system, jnp.array([0.2, 0.4]), ParticleSpec(32, Scheme()), displacement=jnp.asarray(0.0)
+    )
     transcript = Transcript(
         system.initial_external()[None],
         jnp.array([[15.0, 20.0]]),
@@ -258,7 +261,7 @@ def test_columns_bring_along_what_they_are_compared_with():
 
 
 def test_a_short_training_is_the_usual_one_with_fewer_updates():
-    usual = PRESETS["pathwise"]
+    usual = LEARNERS["pathwise"]()
     whole, short = columns.settings(usual, 50, 1.0, 3), columns.settings(usual, 50, 0.04, 3)
     assert whole.training == replace(usual.training, seed=3) and whole.design == usual.design
     assert (

@@ -12,8 +12,8 @@ import jax.random as jr
 import veil
 from veil.cli.main import main
 from veil.learners.design import initial_policy
-from veil.learners.training import make_learner
 from veil.problem import Problem
+from veil.registry import LEARNERS
 from veil.settings import AuditSettings, PolicyDesign, TrainSettings
 from veil.systems.scenarios import nominal
 
@@ -32,7 +32,10 @@ def live(trace):
 def update(trace):
     """One pathwise update of the default policy."""
     training = TrainSettings(episodes=4, updates=1)
-    policy, learner = initial_policy(PolicyDesign(), SYSTEM, 3, key=jr.key(0)), make_learner(training)
+    policy, learner = (
+        initial_policy(PolicyDesign(), SYSTEM, 3, key=jr.key(0)),
+        LEARNERS[training.learner]().build(training),
+    )
     family = (Problem(nominal(SYSTEM), 3),)
     progress = learner.begin(family, policy, key=jr.key(1))
     trace.run(lambda: eqx.filter_jit(learner.update)(family, progress, key=jr.key(2)))

@@ -21,7 +21,7 @@ from veil import systems
 from veil.beliefs.base import Belief, FilterSpec
 from veil.beliefs.kalman import KalmanSpec
 from veil.laws import Gaussian, Kernel
-from veil.leakage.per_step import Measure, Method
+from veil.leakage.per_step import Measure
 from veil.learners.design import typical_scaling
 from veil.policies.base import Policy, Time
 from veil.policies.geometry import nearest
@@ -110,7 +110,7 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
         privacy_weight: float = 80.0,
         distortion_price: float = 0.2,
         distortion_limit: float = 4.0,
-        leakage: Method = "estimate",
+        leakage: str = "estimate",
     ):
         """Make the environment and compile its two programs at the first use.
 

@@ -234,7 +234,7 @@ class Policies:
 
     def transport(self, share: float = 1.0) -> Transport:
         """With the least noise that learned policies may have."""
-        return Transport(self.system, PolicyDesign().floor * self.spread, share=share)
+        return Transport(self.system, PolicyDesign().floor * self.spread, displacement=share)
 
     def learned(self, goal: FrontierGoal) -> LearnedPolicy:
         """As trained before, or trained now from its neighbour."""

@@ -1,12 +1,14 @@
 """The settings of every command and verb, as frozen dataclasses: flags, TOML files and Python read these.
 
-Nothing heavy is imported here, so that `--help` answers at once. `flag` in the metadata of a field is its
-name on the command line; an empty one means that the field has no flag of its own.
+Nothing heavy is imported here, so that `--help` answers at once. A field whose metadata say `hidden` has no
+flag of its own.
 """
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
+
+from veil.registry import LEARNERS
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class AuditSettings:
     """Audit in scenarios that differ from the model as well (several minutes)"""
     assisted: bool = True
     """Include adversaries who know more than the threat model grants"""
-    budget: float = 0.0
-    """Distortion budget per step, in units of the system's distortion; 0 for none"""
+    distortion_limit: float = 0.0
+    """Largest mean distortion per step, in the system's unit; 0 for none"""
     training: int = 8192
     """Transcripts to train a learned attacker on"""
 
@@ -44,7 +46,7 @@ class AuditSettings:
 class MeasureSettings:
     """The extent of a measurement."""
 
-    particles: int = 324
+    filter_particles: int = 324
     """Particles per secret of each filter, where the way of sharing needs filters"""
     draws: int = 8
     """How often the noise of the sharing is drawn; the numbers are means over the draws"""
@@ -55,17 +57,13 @@ class MeasureSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
-        if self.particles < 2 or self.draws < 1 or self.secret < -1 or not 0 <= self.seed < 1 << 32:
+        if self.filter_particles < 2 or self.draws < 1 or self.secret < -1 or not 0 <= self.seed < 1 << 32:
             raise ValueError(
                 "Give at least 2 particles and 1 draw, a secret from 0 on, and a seed from 0 to 4294967295."
             )
 
 
 StartName = Literal["transport", "plain", "grid"]
-
-LearnerName = Literal["pathwise", "ddpg", "ddpg_printed", "a2c"]
-
-LeakageMethodName = Literal["estimate", "live", "closed_form", "regime_adaptive", "kl_chernoff"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class ObjectiveWeights:
     """Price of leakage, in cost units per nat"""
     distortion_price: float = 0.2
     """Least price of distortion, cost units per unit and step"""
-    distortion_limit: float = field(default=4.0, metadata={"flag": "distortion_budget"})
+    distortion_limit: float = 4.0
     """Largest mean distortion per step, in the system's unit"""
 
     def __post_init__(self) -> None:
@@ -119,7 +117,7 @@ class ObjectiveWeights:
         if not 0.0 <= self.privacy_weight < math.inf:
             raise ValueError("privacy_weight is a number of cost units per nat, e.g. 80; 0 asks for none.")
         if not (0.0 < self.distortion_price < math.inf and 0.0 < self.distortion_limit < math.inf):
-            raise ValueError("The price and the budget of distortion are positive, e.g. 0.2 and 4.")
+            raise ValueError("The price and the limit of distortion are positive, e.g. 0.2 and 4.")
 
 
 @dataclass(frozen=True)
@@ -137,14 +135,13 @@ class TrainSettings:
     evaluation_episodes: int = 128
     """Fresh episodes per evaluation, the same ones every time"""
     patience: int = 3
-    """Evaluations without progress before the end; 0 for all updates"""
+    """Evaluations without progress before the end; 0: no end"""
     robust: bool = False
     """Train for other plants as well (several times as long)"""
     seed: int = 0
     """Seed of all randomness (no unit)"""
-    learner: LearnerName = field(default="pathwise", metadata={"flag": ""})
-    """pathwise: gradients through the whole loop; ddpg: the paper's, repaired; ddpg_printed: as printed;
-    a2c: the discrete benchmark"""
+    learner: str = field(default="pathwise", metadata={"hidden": True})
+    """Name of the learner: pathwise, ddpg, ddpg_printed or a2c"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""
@@ -153,39 +150,33 @@ class TrainSettings:
             raise ValueError("updates, episodes, evaluate_every and evaluation_episodes are at least 1.")
         if not self.learning_rate > 0.0:
             raise ValueError("The learning rate must be positive, e.g. 0.004.")
-        if self.robust and self.learner != "pathwise":
-            raise ValueError("robust training needs the learner pathwise; the others learn on one plant.")
+        LEARNERS.check(self.learner)
+        if self.robust and not LEARNERS.header(self.learner).several_plants:
+            able = " or ".join(LEARNERS.able("several_plants"))
+            raise ValueError(f"robust training needs the learner {able}; the others learn on one plant.")
 
 
 @dataclass(frozen=True)
 class Preset:
-    """What is usual for a learner.
+    """What is usual for a learner: every learner registers one in `veil.registry.LEARNERS`.
+
+    A registered preset also has `build(training) -> Learner`.
 
     Attributes:
+        starts: designs of the policy that it can train.
+        several_plants: whether one policy can be trained for several plants at once.
         design: of the policy.
         training: how long and how fast.
         leakage: how that of a step is measured while learning.
     """
 
+    starts: ClassVar[tuple[StartName, ...]] = ("transport", "plain")
+    several_plants: ClassVar[bool] = False
+
     design: PolicyDesign = field(default_factory=PolicyDesign)
     training: TrainSettings = field(default_factory=TrainSettings)
-    leakage: LeakageMethodName = "estimate"
+    leakage: str = "estimate"
 
-
-_FIXED = PolicyDesign(start="plain", particles=81, width=128)
-
-_PRINTED = PolicyDesign(start="plain", encoder="mgf", particles=81, proposal="bootstrap", width=128)
-
-_GRID = PolicyDesign(start="grid", encoder="mgf", particles=81, proposal="bootstrap")
-
-PRESETS: dict[LearnerName, Preset] = {
-    "pathwise": Preset(),
-    "ddpg": Preset(_FIXED, TrainSettings(80, 8, 3e-3, 20, learner="ddpg")),
-    "ddpg_printed": Preset(
-        _PRINTED, TrainSettings(80, 8, 1e-3, 20, learner="ddpg_printed"), "regime_adaptive"
-    ),
-    "a2c": Preset(_GRID, TrainSettings(150, 8, 4e-3, 50, learner="a2c")),
-}
 
 FamilyName = Literal["noise", "quantised", "displacement", "transport", "plain"]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paper.reproduction.printed import Who
-from veil.settings import PRESETS, ObjectiveWeights, PolicyDesign, Preset
+from veil.registry import LEARNERS
+from veil.settings import ObjectiveWeights, PolicyDesign, Preset
 
 if TYPE_CHECKING:
     from veil.learners.run import Settings
@@ -62,16 +63,16 @@ def _counterfactual(system: "System") -> "Policy":
 
 COLUMNS = (
     Column(TRUE, "True Data", make=_truth, printed="true"),
-    Column("discrete", "Discrete Policy (A2C)", PRESETS["a2c"], printed="discrete"),
-    Column("ddpg_printed", "DDPG as printed", PRESETS["ddpg_printed"]),
-    Column("ddpg", "DDPG, repaired", PRESETS["ddpg"], printed="continuous"),
+    Column("discrete", "Discrete Policy (A2C)", LEARNERS["a2c"](), printed="discrete"),
+    Column("ddpg_printed", "DDPG as printed", LEARNERS["ddpg_printed"]()),
+    Column("ddpg", "DDPG, repaired", LEARNERS["ddpg"](), printed="continuous"),
     Column(NOISE, "Gaussian noise", like="ddpg"),
     Column(
         "pathwise_plain",
         "pathwise, from noise",
-        replace(PRESETS["pathwise"], design=PolicyDesign(start="plain")),
+        replace(LEARNERS["pathwise"](), design=PolicyDesign(start="plain")),
     ),
-    Column("pathwise", "pathwise, on transport", PRESETS["pathwise"]),
+    Column("pathwise", "pathwise, on transport", LEARNERS["pathwise"]()),
     Column("transport", "transport", make=_transport),
     Column("counterfactual", "counterfactual", make=_counterfactual),
 )

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import tyro
-
 from paper.reproduction.columns import NAMES
 from paper.reproduction.options import FAST, FULL
-from veil.cli.frontier import progress
-from veil.cli.mistakes import Mistake, complain, known
+from veil.cli.console import complain, grid, known, point_progress, written
+from veil.cli.parser import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,18 +30,15 @@ class Scope:
 
     fast: bool = False
     """Short trainings, few episodes and few particles: shows that all works, not what comes out (no unit)"""
-    out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = FOLDER
+    out: Path = FOLDER
     """Folder for the trainings, the stages, the page, the files and the pictures"""
-    only: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint=ALL)] = ()
+    only: Annotated[tuple[str, ...], Flag("NAME [NAME ...]", default=ALL)] = ()
     """Columns to measure, with those that they are compared with, e.g. --only pathwise ddpg (names)"""
 
     def __post_init__(self) -> None:
         """Refuse columns that there are not."""
-        try:
-            for name in self.only:
-                known("column", name, NAMES)
-        except Mistake as mistake:
-            complain("reproduce", mistake)
+        for name in self.only:
+            known("column", name, NAMES)
 
 
 @dataclass(frozen=True)
@@ -58,13 +53,12 @@ class Reproduce:
     """
 
     scope: Scope = field(default_factory=Scope)
-    publish: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
+    publish: Annotated[Path | None, Flag(default="")] = None
     """Folder to copy RESULTS.md and its pictures to"""
 
     def run(self) -> None:
         """Do what is missing, write, print."""
         from paper.reproduction import files, parts
-        from veil.cli import audit_table
 
         paths, claims = made(self.scope, _meanwhile(parts.everything))
         if self.publish is not None:
@@ -74,8 +68,8 @@ class Reproduce:
             except OSError as mistake:
                 complain("reproduce", mistake)
         rows = [(one.text, one.answer, one.evidence) for one in claims if one.answer != "not measured"]
-        audit_table.grid("Claims of the paper and of ours", ("claim", "holds here", "numbers"), rows)
-        show(paths)
+        grid("Claims of the paper and of ours", ("claim", "holds here", "numbers"), rows)
+        written(paths)
 
 
 def main(arguments: list[str]) -> None:
@@ -106,7 +100,7 @@ def made(scope: Scope, make: "Callable[[Work], Made]") -> "Made":
 
     try:
         scope.out.mkdir(parents=True, exist_ok=True)
-        with progress() as report:
+        with point_progress() as report:
             return make(Work(FAST if scope.fast else FULL, scope.out, scope.only, report))
     except KeyboardInterrupt:
         print(f"Stopped. What is done is kept in {scope.out}; the same command goes on.", file=sys.stderr)
@@ -115,17 +109,11 @@ def made(scope: Scope, make: "Callable[[Work], Made]") -> "Made":
         complain("reproduce", mistake)
 
 
-def show(paths: list[Path]) -> None:
-    """Print where everything is."""
-    print("Written to")
-    for path in paths:
-        print(f"  {path}")
-
-
 def script(part: str) -> None:
     """One part alone, as the scripts in `paper/` do: the same flags, the same folder, the same stages."""
     from paper.reproduction import parts
+    from veil.cli.main import parse_as
 
     make = parts.PARTS[part]
-    scope = tyro.cli(Scope, description=make.__doc__)
-    show(made(scope, make))
+    scope = parse_as(part, Scope, sys.argv[1:])
+    written(made(scope, make))

@@ -9,12 +9,12 @@ from scipy.stats import norm
 
 from tests.leakage.mixtures import random_covariances, random_mixture
 from veil.leakage import (
-    METHODS,
     information_modulus,
     mixture_kernel_components,
     mutual_information,
     quadrature,
 )
+from veil.registry import LEAKAGE
 
 
 def good():
@@ -51,7 +51,7 @@ def spoil(name, index, value):
         (good() | {"covariance": np.eye(2)}, ["covariance", "(3, 2, 2)"]),
         (good() | {"secret": np.array([0.0, 0.0, 1.0])}, ["secret", "integer", "astype"]),
         (good() | {"weight": np.array([0.5, 0.5, 0.0])}, ["secret 1", "no weight"]),
-        (good() | {"method": "estimat"}, ["estimat", "did you mean 'estimate'"]),
+        (good() | {"method": "estimat"}, ["estimat", "Did you mean estimate?"]),
         (good() | {"method": "estimate", "alpha": 0.3}, ["alpha", "estimate", "samples"]),
         (good() | {"method": "kl_chernoff", "alpha": 1.5}, ["alpha", "between 0 and 1"]),
     ],
@@ -64,7 +64,7 @@ def test_bad_input_is_refused_with_its_name_and_a_remedy(arguments, words):
 
 
 def test_every_method_answers_by_name_with_a_float_in_nats():
-    for method in METHODS:
+    for method in LEAKAGE.able("of_mixture"):
         value = mutual_information(**good(), method=method)
         assert isinstance(value, float) and 0.0 <= value < 2.0, method
         assert value.bits == pytest.approx(value / math.log(2))

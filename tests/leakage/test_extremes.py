@@ -7,13 +7,14 @@ import pytest
 
 from tests.leakage.mixtures import random_covariances, sampled_information
 from veil.laws import Gaussian, grouped
-from veil.leakage import METHODS, coupled, ladder, mutual_information
+from veil.leakage import coupled, ladder, mutual_information
+from veil.registry import LEAKAGE
 
 
 def test_narrow_components_a_million_apart_tell_everything():
     """The covariance of the whole mixture is singular in floating point; no bound may use it as it is."""
     mixture = ([0, 1], [0.5, 0.5], [[0.0, 0.0], [1e6, 1e6]], [1e-6 * np.eye(2)] * 2)
-    for method in set(METHODS) - {"quadrature"}:
+    for method in set(LEAKAGE.able("of_mixture")) - {"quadrature"}:
         assert mutual_information(*mixture, method) == pytest.approx(np.log(2.0), abs=1e-9), method
     with pytest.raises(ValueError, match="too narrow for their spread"):
         mutual_information(*mixture, "quadrature")

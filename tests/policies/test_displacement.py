@@ -21,7 +21,7 @@ def test_going_part_of_the_way_runs_from_noise_on_the_output_to_transport(float6
 
     @eqx.filter_jit
     def laws(share, features):
-        kernel = Transport(system, (0.3, 0.2), share=share).kernel(features, jnp.ones(1), TIME)
+        kernel = Transport(system, (0.3, 0.2), displacement=share).kernel(features, jnp.ones(1), TIME)
         return jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(system.prior.secrets, states)
 
     @jax.jit
@@ -69,7 +69,7 @@ def test_leakage_and_distortion_of_a_displacement_are_those_of_gaussians_on_a_li
     @eqx.filter_jit
     def played(shares):
         def one(share):
-            return made.episodes(Transport(system, (0.2,), share=share), numbers, key=jr.key(0))
+            return made.episodes(Transport(system, (0.2,), displacement=share), numbers, key=jr.key(0))
 
         return jax.vmap(one)(shares)
 

@@ -16,7 +16,7 @@ from veil.recordings.releases import as_other_secrets
 from veil.settings import MeasureSettings
 from veil.systems import Field
 
-QUICK = MeasureSettings(particles=64, draws=2)
+QUICK = MeasureSettings(filter_particles=64, draws=2)
 
 
 def loop_log(gain=0.6, steps=40, seed=0):
@@ -81,7 +81,7 @@ def _noise(model):
 
 def test_particles_agree_with_the_exact_posterior_within_their_stated_interval():
     """Noise on the linear loop: one Kalman filter per secret is exact, for each draw by itself."""
-    log, options = loop_log(gain=0.9, steps=60, seed=3), MeasureSettings(particles=32, draws=4, seed=5)
+    log, options = loop_log(gain=0.9, steps=60, seed=3), MeasureSettings(filter_particles=32, draws=4, seed=5)
     found = measure(veil.systems.Gain(), log, _noise, options)
     assert found.filtered and 0.0 < found.filter_error < 0.05
     # The curve ends in the mean of the exact posteriors of the same four draws.
@@ -104,7 +104,7 @@ def test_few_and_many_particles_agree_within_their_stated_interval():
                 veil.systems.Platoon(),
                 log,
                 lambda model: policies.GaussianNoise(model, jnp.array([0.25, 0.43])),
-                MeasureSettings(particles=count),
+                MeasureSettings(filter_particles=count),
             )
             for count in (81, 1296)
         )

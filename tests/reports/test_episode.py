@@ -6,7 +6,7 @@ import pytest
 
 from veil.learners import run as runs
 from veil.learners.run import Ready
-from veil.policies.registry import Named
+from veil.registry import POLICIES
 from veil.reports.episode import play
 from veil.rollout import rollout
 from veil.systems import Gain
@@ -54,7 +54,7 @@ def test_the_estimate_is_the_mixture_of_kalman_filters(tmp_path, monkeypatch):
 
     rolled = rollout
     monkeypatch.setattr(episode, "rollout", spied)
-    found = play(folder_of(tmp_path / "noise", Named("noise", sd=(SD,))), gain(), STEPS)
+    found = play(folder_of(tmp_path / "noise", POLICIES["noise"](sd=(SD,))), gain(), STEPS)
     jax.effects_barrier()
     assert found.names == ("level",) and found.true.shape == found.shared.shape == (STEPS, 1)
     expected = filtered(found.shared[:, 0], seen[0][:, 0], SD)
@@ -64,7 +64,7 @@ def test_the_estimate_is_the_mixture_of_kalman_filters(tmp_path, monkeypatch):
 
 
 def test_where_releases_carry_no_noise_they_are_their_own_estimate(tmp_path):
-    truth = play(folder_of(tmp_path / "truth", Named("truth")), gain(), 4)
+    truth = play(folder_of(tmp_path / "truth", POLICIES["truth"]()), gain(), 4)
     assert np.array_equal(truth.true, truth.shared) and np.array_equal(truth.true, truth.estimated)
-    copies = play(folder_of(tmp_path / "copies", Named("counterfactual")), gain(), 4)
+    copies = play(folder_of(tmp_path / "copies", POLICIES["counterfactual"]()), gain(), 4)
     assert np.array_equal(copies.shared, copies.estimated) and not np.array_equal(copies.true, copies.shared)

@@ -11,8 +11,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from tests.sharing.brokers import Stand, input_line
 from veil.cli import main
-from veil.cli.mistakes import Mistake
-from veil.cli.mqtt_options import Network
+from veil.cli.console import Mistake
+from veil.cli.share import Network
 from veil.sharing import Fault, Ledger, mqtt, stream
 from veil.sharing import mqtt as outbox
 from veil.sharing.mqtt import AGAIN, WINDOW, Link, Lost, Mark, Outbox, Route

@@ -2,31 +2,26 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
-from veil.cli.bars import bars
-from veil.cli.mistakes import Mistake, complain
-from veil.cli.policies import Choice, agree, run_folder, subject
+from veil.cli.console import REFUSED, Mistake, Rows, complain, grid, number, paragraphs, progress, written
+from veil.cli.parser import Flag
+from veil.cli.subject import PolicyChoice, check_subject, run_folder, subject, system_name
+from veil.registry import SYSTEMS
 from veil.settings import AuditSettings
 
 if TYPE_CHECKING:
     from veil.policies.base import Policy
     from veil.results import audit as result
+    from veil.results.parts import AttackResult, ScenarioResult
+    from veil.stats import Leakage, Rate
     from veil.step import Record
     from veil.systems.base import System
 
 
-REFUSED = 3  # exit code where nothing can be certified
-
-FOLDER = "(default: audit/SYSTEM-POLICY, or RUN/audit)"
-
-Report = Callable[[str, int, int], None]
+FOLDER = "default: audit/SYSTEM-POLICY, or RUN/audit"
 
 
 @dataclass(frozen=True)
@@ -39,27 +34,20 @@ class Audit:
     Example: `veil audit platoon --policy noise --sd 0.25 0.43`
     """
 
-    system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM or RUN]")] = "platoon"
-    """System (platoon, coloured_platoon, idm_platoon, gain, FILE.py:NAME), or a folder of `veil train`"""
-    sharing: Choice = field(default_factory=Choice)
+    system: Annotated[str, Flag("[SYSTEM or RUN]", positional=True, names=SYSTEMS)] = "platoon"
+    """{names}, your own system as FILE.py:NAME, or a folder of `veil train`"""
+    sharing: PolicyChoice = field(default_factory=PolicyChoice)
     extent: AuditSettings = field(default_factory=AuditSettings)
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
+    out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the files and the pictures"""
-    transcripts: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
+    transcripts: Annotated[Path | None, Flag(default="")] = None
     """File of recorded episodes, as of `veil simulate`, instead of fresh ones"""
     explain: bool = False
     """Print all that the verdict is based on, and the leakage by secret"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be audited."""
-        try:
-            self.check()
-        except Mistake as mistake:
-            complain("audit", mistake)
-
-    def check(self) -> None:
-        """All that can be checked without building the system."""
-        agree(self.system, self.sharing)
+        check_subject(self.system, self.sharing)
         extent = self.extent
         if not 0.0 <= extent.interval < math.inf:
             raise Mistake("--interval is a width in nats; give 0 to use all episodes, or e.g. 0.02.")
@@ -71,8 +59,10 @@ class Audit:
     @property
     def folder(self) -> Path:
         """Where the files go."""
-        run = run_folder(self.system)
-        return self.out or (run / "audit" if run else self.sharing.folder(self.system))
+        run = run_folder(self.system) or self.sharing.run
+        if run:
+            return self.out or run / "audit"
+        return self.out or Path("audit") / f"{system_name(self.system)}-{self.sharing.policy}"
 
     def run(self) -> None:
         """Audit, print, write; the exit code says whether anything was certified."""
@@ -124,45 +114,124 @@ class Audit:
 
 
 def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
-    """Write the files and pictures, print tables, verdict and paths; whether the verdict is a refusal."""
-    from veil.cli import audit_table
+    """Write the files and pictures, print tables, verdict and paths; whether the verdict is a refusal.
 
+    Args:
+        found: the audit.
+        folder: where the files go.
+        explain: whether to print all that the verdict is based on.
+    """
     paths = [*found.save(folder), *found.save_pictures(folder)]
-    audit_table.show(found, explain=explain)
-    audit_table.paragraphs(found.summary())
-    print("\nWritten to")
-    for path in paths:
-        print(f"  {path}")
+    show(found, explain=explain)
+    paragraphs(found.summary())
+    written(paths)
     return found.verdict.refused
 
 
-@contextmanager
-def progress() -> Iterator[Report]:
-    """A bar per stage on a terminal, a line per stage elsewhere. The first batch includes compiling."""
-    if not sys.stderr.isatty():
-        yield _lines()
-        return
-    with bars() as shown:
-        tasks = {}
-
-        def report(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = shown.add_task(stage, total=total)
-            elif done == 0:  # the same stage once more
-                shown.reset(tasks[stage], total=total)
-            shown.update(tasks[stage], completed=done, total=total)
-
-        yield report
+ROLES = {"attack": "", "assisted": "knows more", "mismatched": "wrong model"}
 
 
-def _lines() -> Report:
-    """One line when a stage begins; a stage that comes back is not told again."""
-    told = set()
+def show(audit: "result.Audit", *, explain: bool) -> None:
+    """Print all tables that have something to say."""
+    measured = f"{audit.policy} on {audit.system}, {audit.episodes} episodes of {audit.horizon} releases"
+    by = f"{audit.method}, {audit.particles} particles per secret" if audit.particles else audit.method
+    grid(f"Leakage: {measured}, by {by}", LEAKAGE, leakage_rows(audit))
+    grid(f"Attackers (chance {audit.chance:.3f})", ATTACKS, [attack_row(row) for row in audit.attacks])
+    grid("Use", USE, use_rows(audit))
+    grid(
+        "Scenarios that differ from the model",
+        SCENARIOS,
+        [line for row in audit.scenarios for line in scenario_rows(row)],
+    )
+    if explain:
+        parts = [*audit.secrets, *audit.components]
+        grid("By secret and by component", PARTS, [(row.name, *sides(row.leakage)) for row in parts])
+        grid("What the verdict is based on", GATE, [(name, value(x)) for name, x in gate(audit).items()])
 
-    def report(stage: str, done: int, total: int) -> None:
-        del done
-        if stage not in told:
-            print(f"{stage} ({total})", file=sys.stderr, flush=True)
-            told.add(stage)
 
-    return report
+LEAKAGE = ("releases", "lower ± s.e.", "upper ± s.e.", "interval, nats", "interval, bits", "of H(q)")
+
+ATTACKS = ("attacker", "knows", "accuracy [95 %]", "lower ± s.e.", "raw", "calibration", "episodes", "note")
+
+USE = ("use", "value ± s.e.", "unit", "with true data", "change, %")
+
+SCENARIOS = ("scenario", "attacker", "accuracy [95 %]", "chance", "lower ± s.e.", "H(q)", "distortion")
+
+PARTS = ("about", *LEAKAGE[1:-1], "of the most")
+
+GATE = ("input", "value")
+
+
+def leakage_rows(audit: "result.Audit") -> Rows:
+    """The leakage at a few times and at the end."""
+    rows = [(str(row.step), *sides(row.leakage)) for row in audit.times if row.step != audit.horizon]
+    return [*rows, (str(audit.horizon), *sides(audit.leakage))]
+
+
+def sides(leakage: "Leakage") -> tuple[str, ...]:
+    """Both sides, and the interval with its errors in nats, in bits and as a share of all there is."""
+    low, high, entropy = leakage.low, leakage.high, leakage.entropy
+    share = f"{low / entropy:.0%} to {high / entropy:.0%}" if entropy > 0 else ""
+    return (
+        number(leakage.lower),
+        number(leakage.upper),
+        f"[{low:.3f}, {high:.3f}]",
+        f"[{low / math.log(2):.3f}, {high / math.log(2):.3f}]",
+        share,
+    )
+
+
+def attack_row(row: "AttackResult") -> tuple[str, ...]:
+    """One attacker."""
+    return (
+        row.name,
+        ROLES.get(row.role, row.role),
+        rate(row.accuracy),
+        number(row.lower),
+        value(row.raw.value),
+        number(row.calibration),
+        str(row.episodes),
+        row.note,
+    )
+
+
+def use_rows(audit: "result.Audit") -> Rows:
+    """What sharing this way costs and gives."""
+    return [
+        (
+            row.name,
+            number(row.value),
+            row.unit,
+            number(row.true_data) if row.true_data else "",
+            number(row.change, 1) if row.change else "",
+        )
+        for row in audit.utility
+    ]
+
+
+def scenario_rows(row: "ScenarioResult") -> Rows:
+    """One line per attacker of a scenario; what is common is said once."""
+    common = (f"{row.chance:.3f}", f"{row.entropy:.3f}", number(row.distortion))
+    lines = []
+    for place, line in enumerate(row.attacks):
+        chance, entropy, distortion = common if place == 0 else ("", "", "")
+        name = row.name if place == 0 else ""
+        lines.append((name, line.name, rate(line.accuracy), chance, number(line.lower), entropy, distortion))
+    return lines
+
+
+def gate(audit: "result.Audit") -> "dict[str, float | str | bool]":
+    """The gate's inputs by readable names."""
+    return {name.replace("_", " "): x for name, x in audit.verdict.inputs.items()}
+
+
+def rate(share: "Rate") -> str:
+    """A share and its interval."""
+    return f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]"
+
+
+def value(x: "float | str | bool") -> str:
+    """One number, or a word."""
+    if isinstance(x, bool | str):
+        return str(x)
+    return f"{x:.4g}" if math.isfinite(x) else "unknown"

@@ -4,19 +4,19 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-
-from veil.cli import systems
 from veil.cli.audit import Audit
-from veil.cli.mistakes import Mistake, complain
+from veil.cli.console import Mistake, complain
 from veil.cli.report import Report
+from veil.cli.subject import build_system
 from veil.cli.train import Train
 from veil.settings import AuditSettings, TrainSettings
 
 if TYPE_CHECKING:
     from veil.learners.run import Run
+    from veil.results import Audit as Found
+    from veil.sharing.account import Account
 
 
 SYSTEM, SECRET = "platoon", 2  # the third driver is the simulated one
@@ -70,7 +70,7 @@ class Demo:
     Example: `veil demo --out demo`
     """
 
-    out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = Path("demo")
+    out: Path = Path("demo")
     """Folder for the runs and the report"""
     fast: bool = False
     """Tiny sizes: shows that all works, not what comes out (no unit)"""
@@ -144,8 +144,7 @@ class Demo:
 
     def shared(self, folder: Path, *, again: bool) -> None:
         """A few seconds of a live stream, unless they are there; a simulated vehicle always begins anew."""
-        from veil.cli.live_view import view
-        from veil.cli.vehicle import Vehicle
+        from veil.cli.demo_stream import Vehicle, view
         from veil.learners import run as runs
         from veil.sharing import snapshot
         from veil.sharing.account import read_account
@@ -156,7 +155,7 @@ class Demo:
             return
         for old in (ledger, snapshot.beside(ledger)):
             old.unlink(missing_ok=True)
-        system = systems.build(SYSTEM)
+        system = build_system(SYSTEM)
         vehicle = Vehicle(system, SECRET, seed=size.audit.seed)
         policy = runs.load_policy(folder, system)
         with (
@@ -171,16 +170,82 @@ class Demo:
 
     def tell(self, folders: tuple[Path, Path], page: Path, seconds: float) -> None:
         """Five lines of result, and where the report is."""
-        from veil.cli import demo_result
         from veil.results import Audit as Found
         from veil.sharing.account import read_account
 
         true, learned = (Found.load(folder / "audit") for folder in folders)
         account = read_account(folders[1] / "share" / "ledger.jsonl")
-        print("\n" + "\n".join(demo_result.lines(true, learned, account)))
+        print("\n" + "\n".join(result_lines(true, learned, account)))
         print(f"\nThe report, after {seconds / 60:.1f} minutes: {page}")
 
 
 def say(text: str) -> None:
     """What happens now."""
     print(text, file=sys.stderr, flush=True)
+
+
+MARGIN = 11  # letters of the first word of each line
+
+
+def result_lines(true: "Found", learned: "Found", account: "Account") -> list[str]:
+    """What true data tell, what the policy tells, what it is good for, what it costs, what was spent live."""
+    return [
+        _line("True data", told(true)),
+        _line("Learned", told(learned)),
+        _line("Use", usefulness(learned)),
+        _line("Cost", cost(learned)),
+        _line("Live", spent(account)),
+    ]
+
+
+def told(found: "Found") -> str:
+    """How well the best adversary guesses, and what it learns."""
+    from veil.results.text import at_least, interval_text, percent
+
+    (low, _), entropy, best = found.interval, found.leakage.entropy, found.best_attack
+    guess = (
+        ""
+        if best is None
+        else f"names the right {found.nouns.candidate} {percent(best.accuracy.value)} of the time "
+    )
+    guess += f"({percent(found.chance)} by chance)" if best is not None else ""
+    if found.verdict.certified:
+        amount = f"learns {interval_text(found.interval, entropy)} of {entropy:.3f} nats"
+    elif found.verdict.refused:
+        amount = "nothing is certified: assume that everything may leak"
+    else:
+        amount = f"learns at least {at_least(low)} of {entropy:.3f} nats"
+    return f"an adversary {guess}; {amount}."
+
+
+def spent(account: "Account") -> str:
+    """What the live stream was charged."""
+    from veil.results.text import charged
+
+    return f"{len(account)} releases, {charged(account.total)} charged of a budget of {account.budget:g}."
+
+
+def usefulness(found: "Found") -> str:
+    """How far off the receiver is."""
+    from veil.results.parts import TRACKING
+
+    distortion = found.quantity("distortion")
+    errors = [
+        f"{row.value.value:.2f} {row.unit} in {row.name.removeprefix(TRACKING)}"
+        for row in found.utility
+        if row.name.startswith(TRACKING)
+    ]
+    mean = "" if distortion is None else f" (mean distortion {distortion.value.value:.2f})"
+    return f"whoever receives the data is off by {' and '.join(errors)}{mean}."
+
+
+def cost(found: "Found") -> str:
+    """Fuel against true data."""
+    from veil.results.text import change_text
+
+    row = found.quantity("cost")
+    return "unknown." if row is None or row.change is None else f"fuel {change_text(row)} against true data."
+
+
+def _line(word: str, text: str) -> str:
+    return f"{word:<{MARGIN}}{text}"

@@ -5,11 +5,11 @@ import math
 import shutil
 import textwrap
 
-from veil.cli.fields import Setting, groups, settings
+from veil.cli.parser import Setting, groups, settings
 
 WIDEST, MARGIN = 100, 30
 
-CONFIG = "TOML file of settings, as `name = value`; flags win over it"
+CONFIG_TEXT = "TOML file of settings, as `name = value`; flags win over it"
 
 
 def page(name: str, kind: type, usual: object = None) -> str:
@@ -27,7 +27,7 @@ def page(name: str, kind: type, usual: object = None) -> str:
         for one in own:
             lines += _entry(_left(one), _told(one))
         if not group and known:
-            lines += [*_entry("--config FILE", CONFIG), *_entry("--help", "Print this page")]
+            lines += [*_entry("--config FILE", CONFIG_TEXT), *_entry("--help", "Print this page")]
     return "\n".join(lines)
 
 

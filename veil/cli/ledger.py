@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
-from veil.cli import systems
-from veil.cli.mistakes import Mistake, complain, known
-from veil.cli.policies import RUN, Choice
+from veil.cli.console import Mistake, bars, complain, grid, known
+from veil.cli.parser import Flag
 from veil.cli.share import EXHAUSTED, LEDGER
+from veil.cli.subject import RUN, PolicyChoice, build_system
+from veil.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from veil.policies.base import Policy
@@ -25,7 +24,7 @@ HEADS = ("step", "decision", "charge", "total", "remaining", "ESS share", "ms", 
 
 TOTALS = ("decision", "steps", "nats")
 
-PLACE = "(default: ledger.png beside the ledger)"
+PLACE = "default: ledger.png beside the ledger"
 
 TOO_LITTLE = 1  # exit code where a charge was too low
 
@@ -42,15 +41,15 @@ class Ledger:
     Example: `veil ledger runs/platoon-pathwise --recompute`
     """
 
-    run_or_file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_or_file: Annotated[Path, Flag("RUN", positional=True)]
     """Folder of `veil train` or of `veil share`, or the file of the ledger"""
     rows: int = 20
     """Steps to print, the last ones"""
     recompute: bool = False
     """Charge every release again, by a stronger method"""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=PLACE)] = None
+    out: Annotated[Path | None, Flag(default=PLACE)] = None
     """File for the picture"""
-    sharing: Choice = field(default_factory=Choice)
+    sharing: PolicyChoice = field(default_factory=PolicyChoice)
     on_exhausted: str = "blind"
     """What `veil share` does at the end of the budget"""
     horizon: int = 50
@@ -60,20 +59,13 @@ class Ledger:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be done."""
-        try:
-            self.check()
-        except Mistake as mistake:
-            complain("ledger", mistake)
-
-    def check(self) -> None:
-        """All that can be checked without reading the ledger."""
         if self.rows < 0:
             raise Mistake("--rows is a count of steps, 0 or more.")
         known("--on-exhausted", self.on_exhausted, EXHAUSTED)
         flags = self.sharing, self.on_exhausted, self.horizon, self.charge_particles
-        if not self.recompute and flags != (Choice(), "blind", 50, 0):
+        if not self.recompute and flags != (PolicyChoice(), "blind", 50, 0):
             raise Mistake("the flags of the policy are for --recompute; add it, or leave them out.")
-        if self.recompute and self.trained and self.sharing != Choice():
+        if self.recompute and self.trained and self.sharing != PolicyChoice():
             raise Mistake(f"{self.trained} has its own policy; leave out --policy and its flags.")
         self.sharing.check()
 
@@ -139,17 +131,15 @@ class Ledger:
 
     def build(self, account: "Account") -> "Policy":
         """The policy with the system that the ledger names."""
-        names = {type(systems.build(name)).__name__: name for name in systems.NAMES}
+        names = {type(build_system(name)).__name__: name for name in SYSTEMS}
         kind = account.about["system"]
         if kind not in names:
             raise Mistake(f"{kind} is a system of your own: use veil.sharing.recompute_charges from Python.")
         choice = replace(self.sharing, policy=str(self.trained)) if self.trained else self.sharing
-        return choice.build(systems.build(names[kind]), names[kind])
+        return choice.build(build_system(names[kind]), names[kind])
 
     def show(self, account: "Account", again: "list[RecomputedCharges]") -> None:
         """The last steps, the sums, and what computing them again says."""
-        from veil.cli.audit_table import grid
-
         begin = max(1, len(account) - self.rows + 1)
         rows = [row(entry, again) for entry in account.entries(begin)]
         grid(f"\nLast {len(rows)} steps, nats", HEADS, rows)
@@ -224,8 +214,6 @@ def compared(account: "Account", again: "list[RecomputedCharges]") -> Iterator[s
 def progress() -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal, a line now and then elsewhere."""
     if sys.stderr.isatty():
-        from veil.cli.bars import bars
-
         with bars(transient=True) as shown:
             bar = shown.add_task("charging again", total=None)
             yield lambda done, total: shown.update(bar, completed=done, total=total)

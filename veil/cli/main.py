@@ -2,11 +2,10 @@
 
 import contextlib
 import importlib
-import io
 import os
 import sys
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 # Each command has its own file and, in it, a dataclass of its name.
 COMMANDS = {
@@ -30,6 +29,9 @@ Share your data, keep your parameters.
 
 Example: `veil audit platoon --policy noise --sd 0.25 0.43`
 `veil COMMAND --help` tells about one command, `veil --version` prints the version."""
+
+
+Made = TypeVar("Made")
 
 
 @runtime_checkable
@@ -57,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def command_class(name: str) -> type[Command]:
     """The dataclass of a command by its name; a name that there is not ends the program here."""
-    from veil.cli.mistakes import Mistake, complain, known
+    from veil.cli.console import Mistake, complain, known
 
     try:
         known("command", name, COMMANDS)
@@ -76,7 +78,7 @@ def execute(name: str, kind: type[Command], arguments: list[str]) -> None:
     """
     command = parse_as(name, kind, arguments)
     prepare()
-    from veil.cli.mistakes import Mistake, complain
+    from veil.cli.console import Mistake, complain
 
     try:
         command.run()
@@ -93,50 +95,33 @@ def parse(arguments: list[str]) -> Command:
     return parse_as(name, command_class(name), rest)
 
 
-def parse_as(name: str, kind: type[Command], rest: list[str]) -> Command:
-    """The command of this kind with the settings that the words behind its name give."""
-    from veil.cli import config, help, words
-    from veil.cli.fields import settings
-    from veil.cli.mistakes import Mistake, complain
+def parse_as(name: str, kind: type[Made], rest: list[str]) -> Made:
+    """The command of this kind with the settings that the words behind its name give.
+
+    Args:
+        name: of the command, for messages.
+        kind: its dataclass.
+        rest: the words behind its name.
+    """
+    from veil.cli import help, parser
+    from veil.cli.console import Mistake, complain
 
     usual = getattr(kind, "usual", lambda given: None)
-    own, given = settings(kind), dict[str, list[str]]()
+    own, given = parser.settings(kind), parser.Given()
     if {"-h", "--help"} & set(rest):
         with contextlib.suppress(Mistake):  # what is usual may depend on what was given
-            given = words.read(own, [word for word in rest if word not in ("-h", "--help")])
+            given = parser.read_words(own, [word for word in rest if word not in ("-h", "--help")])
         print(help.page(name, kind, usual(given)))
         sys.exit(0)
     try:
-        files, rest = config.apart(rest)
+        files, rest = parser.files_apart(rest)
         for path in files:
-            given |= config.read(path, own)
-        given |= words.read(own, rest)
-        words.complete(own, given, f"See `veil {name} --help`.")
-    except Mistake as mistake:
+            given |= parser.read_file(path, own)
+        given |= parser.read_words(own, rest)
+        parser.complete(own, given, f"See `veil {name} --help`.")
+        return parser.build(kind, given, usual(given))
+    except ValueError as mistake:  # of the words, or of the settings that they make
         complain(name, mistake)
-    return _made(name, kind, words.written(own, given), usual(given))
-
-
-def _made(name: str, kind: type[Command], arguments: list[str], usual: object) -> Any:
-    """The command by tyro; what its fields refuse is told in one sentence."""
-    import tyro
-
-    from veil.cli.mistakes import complain
-
-    shown = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(shown):
-            made: Any = tyro.cli  # its overloads need to know the kind
-            options = {"prog": f"veil {name}", "args": arguments, "config": (tyro.conf.OmitArgPrefixes,)}
-            return made(kind, add_help=False, **options, **({} if usual is None else {"default": usual}))
-    except SystemExit as end:
-        reason = end.__context__
-        while reason is not None and not isinstance(reason, ValueError):
-            reason = reason.__context__
-        if isinstance(reason, ValueError):
-            complain(name, reason)
-        print(shown.getvalue(), end="", file=sys.stderr)
-        raise
 
 
 def prepare() -> None:

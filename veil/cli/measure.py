@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
-from veil.cli import systems
-from veil.cli.audit import REFUSED, progress
-from veil.cli.mistakes import Mistake, complain
-from veil.cli.policies import SD, Choice
+from veil.cli.console import REFUSED, Mistake, complain, grid, paragraphs, progress, written
+from veil.cli.parser import Flag
+from veil.cli.subject import PolicyChoice, build_system, check_system
+from veil.registry import SYSTEMS
 from veil.settings import MeasureSettings
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from veil.systems.base import System
 
 
-FOLDER = "(default: measure/LOG)"
+FOLDER = "default: measure/LOG"
 
 Row = tuple[str, ...]
 
@@ -29,27 +27,6 @@ HEADS = (
     *("recording", "rows", "told, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
     *("residuals follow", "times the noise", "verdict"),
 )
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """The way of sharing; the transport policy believes by Kalman filters here."""
-
-    policy: str = "truth"
-    """truth, noise, quantised, subsampled, blind, transport, counterfactual, or a folder of `veil train`"""
-    sd: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SD [SD ...]", help_behavior_hint=SD)] = ()
-    """Sd of the noise per shared axis, in its unit"""
-    step: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STEP [STEP ...]", help_behavior_hint="")] = ()
-    """Cell of the quantiser per shared axis, in its unit"""
-    every: Annotated[int, tyro.conf.arg(help_behavior_hint="")] = 0
-    """Steps per fresh release of the subsampled policy"""
-    share: float = 1.0
-    """How far transport moves the output, from 0 to 1"""
-
-    @property
-    def choice(self) -> Choice:
-        """The same for all commands."""
-        return Choice(self.policy, self.sd, self.step, self.every, share=self.share)
 
 
 @dataclass(frozen=True)
@@ -62,32 +39,29 @@ class Measure:
     Example: `veil measure drive.csv --columns speed=v spacing=gap automated_speed=v_lead`
     """
 
-    log: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="LOG.csv")]
+    log: Annotated[Path, Flag("LOG.csv", positional=True)]
     """File with a line of column names and one line per step"""
-    system: str = "platoon"
-    """Model of what was recorded: platoon, coloured_platoon, idm_platoon, gain or FILE.py:NAME"""
-    columns: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=COLUMN ...", help_behavior_hint="")] = ()
+    system: Annotated[str, Flag(names=SYSTEMS)] = "platoon"
+    """Model of what was recorded: {names}, or your own as FILE.py:NAME"""
+    columns: Annotated[tuple[str, ...], Flag("FIELD=COLUMN ...", default="")] = ()
     """Columns of the system's fields, where they have other names"""
-    where: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN=VALUE ...", help_behavior_hint="")] = ()
+    where: Annotated[tuple[str, ...], Flag("COLUMN=VALUE ...", default="")] = ()
     """Rows to use, e.g. pair=3; of several conditions all must hold"""
-    each: Annotated[str, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="")] = ""
+    each: Annotated[str, Flag("COLUMN", default="")] = ""
     """Measure the rows of each value of this column by themselves"""
-    time: Annotated[str, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="(default: t or time)")] = ""
+    time: Annotated[str, Flag("COLUMN", default="default: t or time")] = ""
     """Times in seconds, to check the length of a step"""
-    sharing: Sharing = field(default_factory=Sharing)
+    sharing: PolicyChoice = field(default_factory=PolicyChoice)
     extent: MeasureSettings = field(default_factory=MeasureSettings)
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
+    out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the files and the picture"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
-        try:
-            systems.check(self.system)
-            self.sharing.choice.check()
-            pairs("columns", self.columns)
-            pairs("where", self.where)
-        except Mistake as mistake:
-            complain("measure", mistake)
+        check_system(self.system)
+        self.sharing.check(self.system)
+        pairs("columns", self.columns)
+        pairs("where", self.where)
 
     @property
     def folder(self) -> Path:
@@ -99,7 +73,7 @@ class Measure:
         from veil.recordings.reader import LogError
 
         try:
-            system = systems.build(self.system)
+            system = build_system(self.system)
             logs = self.recordings(system)
             self.policy(system)
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +113,7 @@ class Measure:
 
     def policy(self, model: "System") -> "Policy":
         """The policy for a model."""
-        return self.sharing.choice.build(model, self.system)
+        return self.sharing.build(model, self.system)
 
 
 def pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
@@ -158,24 +132,21 @@ def pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
 
 def publish(found: "Sequence[Measurement]", folder: Path) -> None:
     """Write the files and the picture, print the table, the verdict and the paths."""
-    from veil.cli import audit_table
     from veil.results.measurement import PICTURE, plot_measurements, save_measurements
 
     paths = [*save_measurements(found, folder), folder / PICTURE]
     plot_measurements(found).savefig(folder / PICTURE, dpi=130)
     entropy = found[0].entropy
     title = f"{found[0].policy} on {found[0].system}, by {found[0].method}; H(q) = {entropy:.3f} nats"
-    audit_table.grid(title, HEADS, [row(each) for each in found])
+    grid(title, HEADS, [row(each) for each in found])
     if len(found) == 1:
-        audit_table.paragraphs(found[0].summary())
+        paragraphs(found[0].summary())
     else:
         names = [each.verdict.name for each in found]
         counts = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
-        audit_table.paragraphs(f"Verdicts: {counts}. measure.json has a sentence on each.")
-    audit_table.paragraphs("\n".join(["", *found[0].assumptions]))
-    print("\nWritten to")
-    for path in paths:
-        print(f"  {path}")
+        paragraphs(f"Verdicts: {counts}. measure.json has a sentence on each.")
+    paragraphs("\n".join(["", *found[0].assumptions]))
+    written(paths)
 
 
 def row(found: "Measurement") -> Row:

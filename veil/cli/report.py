@@ -5,19 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
-from veil.cli import systems
-from veil.cli.mistakes import Mistake, complain
-from veil.cli.policies import RUN
+from veil.cli.console import Mistake, complain
+from veil.cli.parser import Flag
+from veil.cli.subject import RUN, build_system, train_command
 
 if TYPE_CHECKING:
     from veil.systems.base import System
 
 
-NAMES = "(default: the names of the folders)"
+NAMES = "default: the names of the folders"
 
-TITLE = "(default: from the names)"
+TITLE = "default: from the names"
 
 
 @dataclass(frozen=True)
@@ -30,26 +28,19 @@ class Report:
     Example: `veil report audit/platoon-truth runs/platoon-pathwise --names "true data" learned`
     """
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
+    runs: Annotated[tuple[Path, ...], Flag("RUN [RUN ...]", positional=True)]
     """Folders of `veil train` or `veil audit`, one column each"""
-    out: Annotated[Path, tyro.conf.arg(metavar="PATH")] = Path("report.html")
+    out: Path = Path("report.html")
     """The page; the files for programs go beside it, with .json and .csv"""
-    names: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint=NAMES)] = ()
+    names: Annotated[tuple[str, ...], Flag("NAME [NAME ...]", default=NAMES)] = ()
     """What to call the runs, in their order"""
-    title: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint=TITLE)] = ""
+    title: Annotated[str, Flag("TEXT", default=TITLE)] = ""
     """Title of the page"""
-    frontier: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")] = None
+    frontier: Annotated[Path | None, Flag(default="")] = None
     """Folder of `veil frontier`, to show where the runs stand"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be reported on."""
-        try:
-            self.check()
-        except Mistake as mistake:
-            complain("report", mistake)
-
-    def check(self) -> None:
-        """All that can be checked without reading the folders."""
         if not self.runs:
             raise Mistake("give at least one folder of `veil train` or `veil audit`.")
         if self.out.suffix not in (".html", ".htm"):
@@ -91,7 +82,6 @@ class Report:
 
 def finished(folder: Path) -> None:
     """Refuse a training that is not finished, with the command that goes on."""
-    from veil.cli.trained import command
     from veil.io import StoreError
     from veil.learners import run as runs
 
@@ -102,12 +92,14 @@ def finished(folder: Path) -> None:
     except StoreError as error:
         raise Mistake(str(error)) from error
     if not run.finished:
-        raise Mistake(f"the run in {folder} is not finished. Go on with {command(run.settings, folder)}")
+        raise Mistake(
+            f"the run in {folder} is not finished. Go on with {train_command(run.settings, folder)}"
+        )
 
 
 def built(name: str) -> "System | None":
     """A system of the command line; None for one that is not there any more."""
     try:
-        return systems.build(name) if name else None
+        return build_system(name) if name else None
     except (Mistake, KeyError):
         return None

@@ -1,19 +1,19 @@
 """`veil share`: a live stream between the sensor and the network."""
 
 import gc
+import importlib.util
 import math
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
+from urllib.parse import urlsplit
 
-import tyro
-
-from veil.cli.mistakes import Mistake, complain, known
-from veil.cli.mqtt_options import Network
-from veil.cli.own_system import short
-from veil.cli.policies import Choice, agree, run_folder, subject
+from veil.cli.console import Mistake, complain, known
+from veil.cli.parser import Flag
+from veil.cli.subject import PolicyChoice, check_subject, run_folder, subject, system_name
 
 if TYPE_CHECKING:
     from veil.sharing.sharer import Sharer
@@ -24,6 +24,56 @@ EXHAUSTED = ("withhold", "blind", "blur")
 LEDGER = "ledger.jsonl"
 
 STOPPED = 1  # exit code of --strict at a fault, and where nothing can be written
+
+
+USUAL_PORT = 1883  # of an MQTT broker
+
+
+@dataclass(frozen=True)
+class Network:
+    """The way in and out."""
+
+    mqtt: Annotated[str, Flag("HOST[:PORT]", default="default: none; stdin and stdout")] = ""
+    """MQTT 5 broker to stream over, at least once each way; needs the extra veil[mqtt]"""
+    topic_in: Annotated[str, Flag("TOPIC", default="")] = ""
+    """Topic of the inputs, one JSON object per message"""
+    topic_out: Annotated[str, Flag("TOPIC", default="")] = ""
+    """Topic of the releases; readers drop repeats by step"""
+
+    def check(self) -> None:
+        """Refuse what cannot be connected to."""
+        given = (self.mqtt, self.topic_in, self.topic_out)
+        if not any(given):
+            return
+        if not all(given):
+            raise Mistake("--mqtt, --topic-in and --topic-out go together; give all three or none.")
+        if any(sign in topic for topic in given[1:] for sign in "+#"):
+            raise Mistake("--topic-in and --topic-out are single topics, without + and #.")
+        if self.topic_in == self.topic_out:
+            raise Mistake("--topic-in and --topic-out must differ, or releases would come back as inputs.")
+        self.address()
+        if importlib.util.find_spec("paho") is None:
+            raise Mistake("--mqtt needs the package paho-mqtt; install it with `pip install 'veil[mqtt]'`.")
+
+    def address(self) -> tuple[str, int]:
+        """Host and port of the broker."""
+        try:
+            parts = urlsplit(f"//{self.mqtt}")
+            if parts.hostname and parts.netloc == self.mqtt and parts.username is None:
+                return parts.hostname, parts.port or USUAL_PORT
+        except ValueError:  # a port that is none
+            pass
+        raise Mistake("--mqtt is HOST or HOST:PORT, e.g. --mqtt localhost:1883.")
+
+    def serve(self, sharer: "Sharer", tell: Callable[[str], None]) -> int:
+        """Share until the input ends; gives the number of faults. Over MQTT it ends by Ctrl-C only."""
+        if not self.mqtt:
+            from veil.sharing.stream import serve
+
+            return serve(sharer, sys.stdin.buffer, sys.stdout.buffer, tell)
+        from veil.sharing import mqtt
+
+        mqtt.serve(sharer, mqtt.Route(*self.address(), self.topic_in, self.topic_out), tell)
 
 
 @dataclass(frozen=True)
@@ -41,11 +91,11 @@ class Share:
     Example: `veil share runs/platoon-pathwise --secret-file driver.json --budget 0.1 < sensor.jsonl`
     """
 
-    run_or_system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_or_system: Annotated[str, Flag("RUN", positional=True)]
     """Folder of `veil train`, or a system (platoon, gain, FILE.py:NAME, ...) together with --policy"""
-    secret_file: Annotated[Path, tyro.conf.arg(metavar="PATH")]
+    secret_file: Path
     """JSON file with the secret, its index in the prior or its values; mode 0600"""
-    sharing: Choice = field(default_factory=Choice)
+    sharing: PolicyChoice = field(default_factory=PolicyChoice)
     budget: float = math.inf
     """Nats that the whole stream may leak; without one they are only counted"""
     on_exhausted: str = "blind"
@@ -54,11 +104,9 @@ class Share:
     """Steps over which `blur` divides the budget"""
     charge_particles: int = 0
     """Particles per secret to charge by; 0 for Kalman filters, or the policy's own belief"""
-    ledger: Annotated[
-        Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: RUN/share/ledger.jsonl)")
-    ] = None
+    ledger: Annotated[Path | None, Flag(default="default: RUN/share/ledger.jsonl")] = None
     """File of the ledger"""
-    seed: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: drawn)")] = None
+    seed: Annotated[int | None, Flag(default="default: drawn")] = None
     """Public seed of a new ledger (no unit)"""
     strict: bool = False
     """Stop at the first fault instead of withholding that release"""
@@ -66,13 +114,6 @@ class Share:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be shared."""
-        try:
-            self.check()
-        except Mistake as mistake:
-            complain("share", mistake)
-
-    def check(self) -> None:
-        """All that can be checked without building the system."""
         known("--on-exhausted", self.on_exhausted, EXHAUSTED)
         if not self.budget >= 0.0:
             raise Mistake("--budget is a number of nats, 0 or more, e.g. --budget 0.1.")
@@ -80,13 +121,14 @@ class Share:
             raise Mistake("--horizon and --charge-particles are counts; give positive numbers.")
         if self.seed is not None and not 0 <= self.seed < 1 << 31:
             raise Mistake("--seed must be between 0 and 2147483647.")
-        agree(self.run_or_system, self.sharing)
+        check_subject(self.run_or_system, self.sharing)
         self.network.check()
 
     @property
     def file(self) -> Path:
         """Of the ledger."""
-        folder = run_folder(self.run_or_system) or Path(f"{short(self.run_or_system)}-{self.sharing.policy}")
+        name = f"{system_name(self.run_or_system)}-{self.sharing.policy}"
+        folder = run_folder(self.run_or_system) or Path(name)
         return self.ledger or folder / "share" / LEDGER
 
     def run(self) -> None:

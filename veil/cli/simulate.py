@@ -4,17 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
-from veil.cli.audit import progress
-from veil.cli.mistakes import Mistake
-from veil.cli.policies import Choice, agree, run_folder, subject
+from veil.cli.console import Mistake, progress
+from veil.cli.parser import Flag
+from veil.cli.subject import STEPS, PolicyChoice, check_subject, run_folder, subject
 
 if TYPE_CHECKING:
     from veil.step import Record
-
-
-STEPS = 50  # where no run says otherwise
 
 
 @dataclass(frozen=True)
@@ -28,12 +23,12 @@ class Simulate:
     Example: `veil simulate runs/platoon-pathwise --episodes 1024 --out transcripts.npz`
     """
 
-    run_or_system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run_or_system: Annotated[str, Flag("RUN", positional=True)]
     """Folder of `veil train`, or a system (platoon, gain, FILE.py:NAME, ...) together with --policy"""
-    sharing: Choice = field(default_factory=Choice)
+    sharing: PolicyChoice = field(default_factory=PolicyChoice)
     episodes: int = 128
     """Episodes to play; the secrets of the prior take turns"""
-    steps: Annotated[int, tyro.conf.arg(help_behavior_hint=f"(default: those of the run, or {STEPS})")] = 0
+    steps: Annotated[int, Flag(default=f"default: those of the run, or {STEPS}")] = 0
     """Releases per episode"""
     seed: int = 0
     """Seed of all randomness (no unit); the same seed gives the same file"""
@@ -42,7 +37,7 @@ class Simulate:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be played."""
-        agree(self.run_or_system, self.sharing)
+        check_subject(self.run_or_system, self.sharing)
         if self.episodes < 1 or self.steps < 0:
             raise Mistake("--episodes and --steps are counts; give positive numbers.")
         if not 0 <= self.seed < 1 << 32:

@@ -1,64 +1,49 @@
 """`veil train`: make a sharing policy, in a folder that other commands take as one."""
 
+import math
+import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
-
-from veil.cli import config, systems
-from veil.cli.fields import Setting
-from veil.cli.mistakes import Mistake, complain, known
-from veil.cli.own_system import short
-from veil.cli.policies import SD, TAKES, Choice
-from veil.settings import PRESETS, LeakageMethodName, ObjectiveWeights, PolicyDesign, TrainSettings
+from veil.cli.console import Mistake, clock, complain, grid, known, written
+from veil.cli.parser import Flag, Parameters, Setting, toml_text
+from veil.cli.subject import PolicyChoice, build_system, check_system, system_name, train_command
+from veil.registry import LEAKAGE, LEARNERS, POLICIES, SYSTEMS
+from veil.settings import AuditSettings, ObjectiveWeights, PolicyDesign, TrainSettings
 
 if TYPE_CHECKING:
     from veil.learners.loggers import Logger
-    from veil.learners.run import Ready, Run, Settings
+    from veil.learners.run import Ready, Result, Run, Settings
 
 
-FOLDER = "(default: runs/SYSTEM-POLICY)"
+FOLDER = "default: runs/SYSTEM-POLICY"
 
 CONFIG = "config.toml"
-
-
-@dataclass(frozen=True)
-class ReadyMade:
-    """Numbers of policies that need no training."""
-
-    sd: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SD [SD ...]", help_behavior_hint=SD)] = ()
-    """Sd of the noise per shared axis, in its unit"""
-    step: Annotated[tuple[str, ...], tyro.conf.arg(metavar="STEP [STEP ...]", help_behavior_hint="")] = ()
-    """Cell of the quantiser per shared axis, in its unit"""
-    every: Annotated[int, tyro.conf.arg(help_behavior_hint="")] = 0
-    """Steps per fresh release of the subsampled policy"""
-    share: float = 1.0
-    """How far transport moves the output, from 0 to 1"""
 
 
 @dataclass(frozen=True)
 class Train:
     """Make a policy that shares useful data and tells little about the secret.
 
-    pathwise, ddpg, ddpg_printed and a2c learn; transport, counterfactual, blind, noise, quantised,
-    subsampled and truth are ready at once. Ctrl-C (exit code 130) loses nothing: the same command goes
-    on where it was.
+    Ctrl-C (exit code 130) loses nothing: the same command goes on where it was.
 
-    Example: `veil train platoon --policy pathwise --privacy-weight 80 --distortion-budget 4`
+    Example: `veil train platoon --policy pathwise --privacy-weight 80 --distortion-limit 4`
     """
 
-    system: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[SYSTEM]")] = "platoon"
-    """platoon, coloured_platoon, idm_platoon, gain, or your own as FILE.py:NAME"""
-    policy: str = "pathwise"
-    """Learner, or policy that is ready at once, by name"""
+    system: Annotated[str, Flag("[SYSTEM]", positional=True, names=SYSTEMS)] = "platoon"
+    """{names}, or your own as FILE.py:NAME"""
+    policy: Annotated[str, Flag(names=(*LEARNERS, *POLICIES))] = "pathwise"
+    """Learner, or policy that is ready at once: {names}"""
     steps: int = 50
     """Releases per episode"""
-    leakage: LeakageMethodName = "estimate"
-    """Leakage of a step in nats: an unbiased estimate, or a bound"""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint=FOLDER)] = None
+    leakage: Annotated[str, Flag(choices=lambda: LEAKAGE.able("of_step"))] = "estimate"
+    """How the leakage of a step is computed, in nats"""
+    out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder of the run"""
     again: bool = False
     """Forget what is in the folder and begin anew"""
@@ -67,48 +52,49 @@ class Train:
     weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     training: TrainSettings = field(default_factory=TrainSettings)
     design: PolicyDesign = field(default_factory=PolicyDesign)
-    ready: ReadyMade = field(default_factory=ReadyMade)
+    parameters: Annotated[Mapping[str, Any], Parameters(POLICIES)] = field(default_factory=dict)
+    """Settings of policies that need no training."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
-        systems.check(self.system)
-        known("policy", self.policy, (*PRESETS, *TAKES))
+        check_system(self.system)
+        known("policy", self.policy, (*LEARNERS, *POLICIES))
         if self.steps < 1:
             raise Mistake("give at least --steps 1, the number of releases per episode.")
         if not 0 <= self.training.seed < 1 << 32:
             raise Mistake("--seed must be between 0 and 4294967295.")
-        if self.policy in TAKES:
-            self.choice.check()
+        if self.policy in POLICIES:
+            self.choice.check(self.system)
             return
-        if self.ready != ReadyMade():
-            raise Mistake(f"--sd, --step, --every and --share are for {', '.join(TAKES)}.")
-        grid = self.design.start == "grid"
-        if grid != (self.policy == "a2c") and self.policy != "pathwise":
-            raise Mistake(f"--policy {self.policy} learns {'without' if grid else 'with'} --start grid.")
+        foreign = ", ".join(f"--{name}" for name in self.parameters)
+        if foreign:
+            raise Mistake(f"{foreign} is for policies that need no training: {', '.join(POLICIES)}.")
+        starts = LEARNERS.header(self.policy).starts
+        if self.design.start not in starts:
+            raise Mistake(f"--policy {self.policy} learns with --start {' or '.join(starts)}.")
 
     @classmethod
-    def usual(cls, given: Mapping[str, list[str]]) -> "Train":
+    def usual(cls, given: Mapping[str, Any]) -> "Train":
         """What is usual for the policy that was named: its flags begin there."""
-        named = given.get("policy", ())
-        name, preset = next(
-            ((name, kept) for name, kept in PRESETS.items() if [name] == named),
-            ("pathwise", PRESETS["pathwise"]),
-        )
+        name = given["policy"] if given.get("policy") in LEARNERS else "pathwise"
+        preset = LEARNERS.header(name)()
         return cls(policy=name, design=preset.design, training=preset.training, leakage=preset.leakage)
 
     @property
-    def choice(self) -> Choice:
-        """The policy that is ready at once."""
-        ready = self.ready
-        return Choice(self.policy, ready.sd, ready.step, ready.every, self.design.particles, ready.share)
+    def choice(self) -> PolicyChoice:
+        """The policy that is ready at once; a number that learned policies have too is in their design."""
+        takes, usual = fields(POLICIES.header(self.policy)), PolicyDesign()
+        common = {one.name: getattr(self.design, one.name) for one in takes if hasattr(usual, one.name)}
+        changed = {name: value for name, value in common.items() if value != getattr(usual, name)}
+        return PolicyChoice(self.policy, {**self.parameters, **changed})
 
     def kept(self, setting: Setting) -> bool:
         """Whether the policy depends on it."""
         if setting.name in ("system", "policy"):
             return True
-        if setting.name == "particles" or self.policy not in TAKES:
-            return setting.group != "ready" and setting.name not in ("out", "again", "log")
-        return setting.group == "ready"
+        if self.policy in POLICIES:
+            return setting.name in self.choice.parameters
+        return setting.group != "parameters" and setting.name not in ("out", "again", "log")
 
     @property
     def idle(self) -> bool:
@@ -121,23 +107,25 @@ class Train:
     @property
     def folder(self) -> Path:
         """Where the run is kept."""
-        start, preset = self.design.start, PRESETS.get(self.policy)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        other = f"-{start}" if preset and start != preset.design.start else ""
-        return self.out or Path("runs") / f"{short(self.system)}-{self.policy}{other}"
+        start = self.design.start
+        usual = self.policy in POLICIES or start == LEARNERS.header(self.policy)().design.start
+        return (
+            self.out
+            or Path("runs") / f"{system_name(self.system)}-{self.policy}{'' if usual else f'-{start}'}"
+        )
 
     @property
     def settings(self) -> "Settings | Ready":
         """All that the policy depends on."""
         from veil.learners.run import Ready, Settings
 
-        if self.policy in TAKES:
-            return Ready(self.system, self.choice.named(systems.build(self.system)))
+        if self.policy in POLICIES:
+            return Ready(self.system, self.choice.settings(build_system(self.system)))
         training = replace(self.training, learner=self.policy)
         return Settings(self.system, self.steps, self.design, self.weights, training, self.leakage)
 
     def run(self) -> None:
         """Make what is not made yet; print the result and what to do with it."""
-        from veil.cli import train_report
         from veil.io import StoreError
         from veil.learners import run as runs
 
@@ -154,7 +142,7 @@ class Train:
                 found = self.make(settings, loggers)
         except (Mistake, StoreError, OSError) as mistake:
             complain("train", mistake)
-        train_report.show(found, self.folder)
+        show(found, self.folder)
 
     def loggers(self) -> "tuple[Logger, ...]":
         """Whom metrics are told besides the file."""
@@ -166,7 +154,6 @@ class Train:
 
     def found(self) -> "Run | None":
         """The run that the folder holds, if any; refuses one with other settings."""
-        from veil.cli.trained import command
         from veil.learners import run as runs
 
         if not (self.folder / runs.RUN).exists():
@@ -174,7 +161,7 @@ class Train:
         run = runs.Run.load(self.folder)
         if run.settings != self.settings:
             raise Mistake(
-                f"{self.folder} holds a run with other settings: {command(run.settings, self.folder)}\n"
+                f"{self.folder} holds a run with other settings: {train_command(run.settings, self.folder)}\n"
                 "Give another --out, or --again to replace it."
             )
         return run
@@ -184,24 +171,153 @@ class Train:
         from veil.learners import run as runs
 
         runs.begin(self.folder, self.settings)
-        (self.folder / CONFIG).write_text(config.text(self, self.kept), encoding="utf-8")
+        (self.folder / CONFIG).write_text(toml_text(self, self.kept), encoding="utf-8")
 
     def make(self, settings: "Settings | Ready", loggers: "tuple[Logger, ...]") -> "Run":
         """Train with progress on stderr, write, draw; what needs no training is only written."""
-        from veil.cli import learning, train_report
+        from veil.cli import learning
         from veil.learners import run as runs
 
-        system = systems.build(self.system)
+        system = build_system(self.system)
         if isinstance(settings, runs.Ready):
             if self.idle:
                 print(f"{self.policy} is not trained: flags of learning change nothing.", file=sys.stderr)
             return runs.keep(self.folder, settings, system)
         try:
-            with train_report.progress(settings.training.updates, self.folder) as report:
+            with progress(settings.training.updates, self.folder) as report:
                 trained = runs.fit(settings, system, self.folder, report, loggers)
             lines, limit = runs.history(self.folder), self.weights.distortion_limit
             learning.draw(lines, trained.best, limit, self.folder / learning.PICTURE)
             return runs.finish(self.folder, settings, trained)
         except KeyboardInterrupt:
-            print(train_report.stopped(runs.history(self.folder)), file=sys.stderr)
+            print(stopped(runs.history(self.folder)), file=sys.stderr)
             sys.exit(130)
+
+
+Line = dict[str, float]
+
+Report = Callable[[Line], None]
+
+FIRST = "compiling, and evaluating the policy to start from"
+
+
+@contextmanager
+def progress(updates: int, folder: Path) -> Iterator[Report]:
+    """A live bar on a terminal, one line per evaluation elsewhere."""
+    _warn(folder)
+    if not sys.stderr.isatty():
+        print(FIRST, file=sys.stderr, flush=True)
+        yield _lines(updates)
+        return
+    seen: list[Line] = []
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    columns = (TextColumn("update"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bars = Progress(*columns)
+    bar = bars.add_task("", total=updates)
+    with Live(Group(bars, Text(FIRST)), console=Console(stderr=True), refresh_per_second=4) as live:
+
+        def report(line: Line) -> None:
+            seen.append(line)
+            bars.update(bar, completed=line["update"])
+            live.update(Group(bars, Text(trade(seen))))
+
+        yield report
+
+
+def _warn(folder: Path) -> None:
+    """Say so where a checkpoint is there and cannot be used."""
+    from veil.io import StoreError, about
+    from veil.learners.training import CHECKPOINT
+
+    path = folder / CHECKPOINT
+    try:
+        if path.exists():
+            about(path)
+    except StoreError:
+        print(f"{path} is damaged, so training begins again at the first update.", file=sys.stderr)
+
+
+def _lines(updates: int) -> Report:
+    began, told = time.monotonic(), list[Line]()
+
+    def tell(line: Line) -> None:
+        taken, told[len(told) :] = clock(time.monotonic() - began), [line]
+        where = f"update {line['update']:.0f} of {updates}"
+        if len(told) == 1 and line["update"] > 0:
+            print(
+                f"going on after {where}; best so far: {evaluation_text(line)}", file=sys.stderr, flush=True
+            )
+        elif "upper" in line:
+            print(f"{where}: {evaluation_text(line)}, after {taken}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def trade(seen: list[Line]) -> str:
+    """The trade-off as the last update saw it, and as the last evaluation did."""
+    last, evaluations = seen[-1], [line for line in seen if "upper" in line]
+    live = ""
+    if "price" in last:
+        live = f"training: leakage {last['leakage']:.4f} nats, distortion {last['distortion']:.3g}, "
+        live += f"cost {last['cost']:.4g}, price {last['price']:.3g}\n"
+    return f"{live}evaluation at {evaluations[-1]['update']:.0f}: {evaluation_text(evaluations[-1])}"
+
+
+def evaluation_text(line: Line) -> str:
+    """What an evaluation found, in words."""
+    sides = f"leakage {line['lower']:.4f} to {line['upper']:.4f} nats"
+    price = f", price {line['price']:.3g}" if "price" in line else ""
+    return f"{sides}, distortion {line['fresh_distortion']:.3g}, cost {line['fresh_cost']:.4g}{price}"
+
+
+def stopped(history: list[Line]) -> str:
+    """After Ctrl-C: how far it came, and from where the next one goes on."""
+    last = history[-1]["update"] if history else 0
+    saved = max([line["update"] for line in history if "upper" in line], default=0)
+    start = (
+        f"goes on from update {saved:.0f}, the last evaluation"
+        if saved
+        else "begins again: no evaluation was reached"
+    )
+    return f"Stopped after update {last:.0f}. The same command {start}."
+
+
+def show(run: "Run", folder: Path) -> None:
+    """Print the result, the next command and the paths."""
+    from veil.learners.run import Settings
+
+    words, settings = ["veil", "audit", str(folder)], run.settings
+    if isinstance(settings, Settings):
+        assert run.result is not None
+        episodes = settings.training.evaluation_episodes
+        title = f"Policy on {settings.system}, {settings.steps} releases, {episodes} fresh episodes"
+        grid(title, ("", "value"), rows(settings, run.result))
+        words += [] if settings.steps == AuditSettings().steps else ["--steps", str(settings.steps)]
+        print("The policy was chosen by these episodes; an audit on others has the last word:")
+    else:
+        print(
+            f"The policy {POLICIES.name_of(settings.sharing)} needs no training. An audit says what it tells:"
+        )
+    print(f"  {shlex.join(words)}")
+    written(sorted(path for path in folder.iterdir() if path.is_file()))
+
+
+def rows(settings: "Settings", result: "Result") -> list[tuple[str, ...]]:
+    """The table."""
+    limit, entropy = settings.objective.distortion_limit, result.entropy
+    error = f" ± {result.standard_error:.4f}" if math.isfinite(result.standard_error) else ""
+    ends = [f"{max(0.0, side) / entropy:.1%}" for side in (result.lower, result.upper)] if entropy > 0 else []
+    shares = [(f"of H(q) = {entropy:.3f} nats", " to ".join(ends))] if ends else []
+    return [
+        ("leakage, nats", f"{result.lower:.4f} to {result.upper:.4f}{error}"),
+        *shares,
+        ("distortion per step", f"{result.distortion:.3f} (budget {limit:g})"),
+        ("cost per episode", f"{result.cost:.4g}"),
+        ("updates", f"{result.updates}, the best after {result.best}"),
+        ("ended by", result.reason),
+        ("time", clock(result.seconds)),
+    ]

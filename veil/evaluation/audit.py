@@ -341,5 +341,5 @@ def _use(
         scenario = nominal(context.system)
         truth = used(context.play(Truth(context.system), scenario, rows, "playing true data"))
     tracking = ours["error"] if followed is None else followed["tracking"]
-    budget = context.options.budget
-    return table(context.system, ours, truth, tracking, np.asarray(records.index), budget=budget)
+    limit = context.options.distortion_limit
+    return table(context.system, ours, truth, tracking, np.asarray(records.index), limit=limit)

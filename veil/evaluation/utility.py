@@ -51,7 +51,7 @@ def table(
     tracking: np.ndarray | None,
     index: np.ndarray,
     *,
-    budget: float = 0.0,
+    limit: float = 0.0,
 ) -> tuple[Quantity, ...]:
     """The lines of the table, paired with sharing true data under the same random numbers.
 
@@ -61,7 +61,7 @@ def table(
         true: the same for true data, same episodes; None if they cannot be played.
         tracking: (E, Y) mean square error of the receiver's best estimate of the output; None if unknown.
         index: true secrets.
-        budget: of the distortion per step; 0 for none.
+        limit: of the distortion per step; 0 for none.
     """
     prior = np.exp(np.asarray(system.prior.log_masses))
 
@@ -82,8 +82,10 @@ def table(
         Quantity("distortion", "per step", mean(found["distortion"])),
         paired("cost", "per step", "cost"),
     ]
-    if budget > 0:
-        rows.insert(1, Quantity("share of its budget", "%", mean(100.0 * found["distortion"] / budget)))
+    if limit > 0:
+        rows.insert(
+            1, Quantity("distortion against its limit", "%", mean(100.0 * found["distortion"] / limit))
+        )
     for j, axis in enumerate(system.shared_fields):
         rows.append(root(f"release error, {axis.name}", axis.unit, mean(found["error"][:, j])))
         if tracking is not None:

@@ -12,7 +12,7 @@ from veil.leakage.entropy import (
 from veil.leakage.estimate import estimate, estimate_per_component, posterior, posterior_information
 from veil.leakage.finite import finite_information, finite_release
 from veil.leakage.inputs import Nats
-from veil.leakage.mutual_information import METHODS, mixture_kernel_components, mutual_information
+from veil.leakage.mutual_information import mixture_kernel_components, mutual_information
 from veil.leakage.paper import (
     PaperBounds,
     information_modulus,
@@ -25,7 +25,6 @@ from veil.leakage.quadrature import quadrature
 from veil.leakage.reference import reference_entropy
 
 __all__ = [
-    "METHODS",
     "Ladder",
     "Nats",
     "PaperBounds",

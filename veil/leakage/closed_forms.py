@@ -11,6 +11,9 @@ round and a is stretched with it. Two dozen rounds then lie between thirty and t
 components overlap, and within a few thousandths of the limit where they do not.
 """
 
+import math
+from dataclasses import dataclass
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -33,9 +36,11 @@ from veil.leakage.entropy import (
     within,
 )
 from veil.leakage.estimate import curve_order
-from veil.leakage.paper import paper_bounds
+from veil.leakage.inputs import Labelled, Nats, padded
+from veil.leakage.paper import RegimeAdaptive, paper_bounds
 from veil.leakage.reference import reference_entropy
-from veil.types import LOG_ZERO, Scalar
+from veil.registry import LEAKAGE
+from veil.types import LOG_ZERO, Key, Scalar
 
 ROUNDS = (0.0, *(1.5**power for power in range(23)))
 
@@ -224,3 +229,64 @@ def ladder(components: Components, *, by_index: bool = False) -> Ladder:
 def closed_form(components: Components, *, by_index: bool = False) -> Scalar:
     """The least of the rigorous sampling-free bounds on I(Θ; Y), in nats."""
     return ladder(components, by_index=by_index).closed_form
+
+
+# Each program is compiled once per padded size.
+_coupled, _reference, _matched = jax.jit(coupled), jax.jit(reference), jax.jit(matched)
+
+
+@LEAKAGE.register("closed_form")
+@dataclass(frozen=True)
+class ClosedForm:
+    """The least of all bounds without sampling."""
+
+    def of_step(self, components: Components, points: int, *, key: Key) -> Scalar:
+        """The bound for a release in training, whose particles share their noise."""
+        del points, key
+        return closed_form(components, by_index=True)
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """The bound for a mixture, at most H(q)."""
+        bounds = [method().of_mixture(mixture) for method in (RegimeAdaptive, Coupled, Reference, Matched)]
+        return Nats(max(0.0, min(mixture.entropy, *(bound for bound in bounds if math.isfinite(bound)))))
+
+
+@LEAKAGE.register("trivial")
+@dataclass(frozen=True)
+class Trivial:
+    """H(q): nothing can leak more."""
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """The entropy of the secret."""
+        return Nats(mixture.entropy)
+
+
+@LEAKAGE.register("reference")
+@dataclass(frozen=True)
+class Reference:
+    """Entropies against entropies, by a reference mixture."""
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """The bound for a mixture."""
+        components, spare = padded(mixture)
+        return Nats(_reference(components, np.float64(spare)))
+
+
+@LEAKAGE.register("matched")
+@dataclass(frozen=True)
+class Matched:
+    """Components matched with components, by relative entropies."""
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """The bound for a mixture."""
+        return Nats(_matched(padded(mixture)[0]))
+
+
+@LEAKAGE.register("coupled")
+@dataclass(frozen=True)
+class Coupled:
+    """Components coupled along a curve, by moments."""
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """The bound for a mixture."""
+        return Nats(_coupled(padded(mixture)[0]))

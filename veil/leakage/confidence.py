@@ -8,9 +8,14 @@ Ville's inequality speaks of all times at once: one may look after every batch a
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
+from veil.leakage.estimate import divergence_from_prior, negative_entropies, posteriors_at, whole_number
+from veil.leakage.inputs import Labelled, Nats
+from veil.registry import LEAKAGE
 
 STAKES = np.geomspace(0.002, 0.98, 14)
 
@@ -69,3 +74,51 @@ def _looks(first: int, most: int) -> Iterator[int]:
     while size < most:
         size = min(2 * size, most)
         yield size
+
+
+@LEAKAGE.register("confidence_bound")
+@dataclass(frozen=True)
+class ConfidenceBound:
+    """An upper bound that holds with a stated probability, by betting on posteriors."""
+
+    delta: float = 1e-6
+    """Probability that the bound is wrong"""
+    width: float = 0.01
+    """Distance of the bound from the sample mean at which to stop, in nats"""
+    samples: int = 2**17
+    """Points at most"""
+    seed: int = 0
+    """Seed of the points (no unit)"""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no probability."""
+        if not 0.0 < self.delta < 1.0:
+            raise ValueError(f"delta must lie strictly between 0 and 1, got {self.delta}.")
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """Betting on the divergence of the posterior from the prior.
+
+        That divergence ranges up to log 1/min q. Where a secret is so rare that this is much more than
+        log K, the bet is on the posterior's entropy instead.
+        """
+        generator, count = np.random.default_rng(self.seed), len(mixture.masses)
+        if count == 1:
+            return Nats(0.0, delta=self.delta, samples=0)
+        rare, top = float(-np.log(mixture.masses.min())), float(np.log(count))
+        by_entropy = rare > 1.5 * top
+        scale, shift = (top, mixture.entropy - top) if by_entropy else (rare, 0.0)
+
+        def draw(size: int) -> np.ndarray:
+            index = generator.choice(len(mixture.weight), size, p=mixture.weight)
+            noise = generator.standard_normal((size, mixture.mean.shape[1]))
+            shares, _ = posteriors_at(mixture, index, noise, mixture.weight)
+            known = top + negative_entropies(shares) if by_entropy else divergence_from_prior(mixture, shares)
+            return np.clip(known / scale, 0.0, 1.0)
+
+        result = bounded_mean(
+            draw, delta=self.delta, width=self.width / scale, most=max(whole_number(self.samples), 2)
+        )
+        upper = max(min(result.upper * scale + shift, mixture.entropy), 0.0)
+        return Nats(
+            upper, standard_error=result.standard_error * scale, samples=result.samples, delta=self.delta
+        )

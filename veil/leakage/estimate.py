@@ -6,10 +6,12 @@ Gradients must flow through the points *and* through the densities; dropping eit
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import logsumexp, ndtri
 from jaxtyping import Array, Float, Int
@@ -17,7 +19,9 @@ from jaxtyping import Array, Float, Int
 from veil import linalg
 from veil.laws import Components
 from veil.leakage.entropy import blocks
-from veil.types import Key, Scalar
+from veil.leakage.inputs import Labelled, Nats, padded
+from veil.registry import LEAKAGE
+from veil.types import LOG_ZERO, Key, Scalar
 
 IntegerArray = TypeVar("IntegerArray")
 
@@ -176,3 +180,88 @@ def _draw(
 def _move(components: Components, index: Int[Array, " S"], noise: Float[Array, "S d"]) -> Float[Array, "S d"]:
     """Points of the chosen components with the given noise."""
     return components.parts.mean[index] + jnp.einsum("sij,sj->si", components.parts.scale[index], noise)
+
+
+SCRAMBLES = 32  # independent copies of the point set, whose spread gives the standard error
+
+BATCH = 4096  # points per call of the posterior program
+
+FEW = 16  # components up to which every one of them is sampled
+
+_posterior = jax.jit(posterior_and_ratio)
+
+
+@LEAKAGE.register("estimate")
+@dataclass(frozen=True)
+class Estimate:
+    """An unbiased estimate, which vanishes with the leakage."""
+
+    samples: int = 16384
+    """Points of the estimate of a mixture"""
+    seed: int = 0
+    """Seed of the points (no unit)"""
+
+    def of_step(self, components: Components, points: int, *, key: Key) -> Scalar:
+        """The leakage of a release in training, by so many points, all components together."""
+        count = components.log_weights.shape[0]
+        if count <= FEW:
+            return estimate_per_component(components, -(-points // count), key=key)
+        return estimate(components, points, key=key)
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """Randomised quasi-Monte Carlo mean of the posterior's divergence from the prior.
+
+        Half of the points are drawn as the release is; the others visit every secret and every component
+        alike and are weighted down, or a rare secret would be missed and the error with it.
+        """
+        from scipy.special import ndtri  # slow to import, and not needed live
+        from scipy.stats import qmc
+
+        each = 1 << max(0, -(-whole_number(self.samples) // SCRAMBLES) - 1).bit_length()
+        even = mixture.weight / mixture.masses[mixture.secret] / len(mixture.masses)
+        present = mixture.weight > 0
+        proposal = 0.5 * mixture.weight + 0.25 * even + 0.25 * present / present.sum()
+        order = curve_order(mixture.mean, np.zeros_like(mixture.secret), np)
+        edges = np.cumsum(proposal[order])
+        draws = []
+        for stream in np.random.default_rng(self.seed).spawn(SCRAMBLES):
+            uniforms = qmc.Sobol(mixture.mean.shape[1] + 1, scramble=True, rng=stream).random(each)
+            place = np.searchsorted(edges, uniforms[:, 0] * edges[-1], side="right")
+            noise = ndtri(np.clip(uniforms[:, 1:], 1e-15, 1.0 - 1e-15))
+            draws.append((order[np.minimum(place, len(order) - 1)], noise))
+        index, noise = (np.concatenate(parts) for parts in zip(*draws, strict=True))
+        shares, ratio = posteriors_at(mixture, index, noise, proposal)
+        values = (ratio * divergence_from_prior(mixture, shares)).reshape(SCRAMBLES, each).mean(axis=1)
+        error = values.std(ddof=1) / np.sqrt(SCRAMBLES)
+        return Nats(values.mean(), standard_error=float(error), samples=SCRAMBLES * each)
+
+
+def whole_number(samples: int) -> int:
+    """A number of samples, refused where it is none."""
+    if not isinstance(samples, (int, np.integer)) or samples < 1:
+        raise ValueError(f"samples must be a positive whole number, got {samples!r}.")
+    return int(samples)
+
+
+def posteriors_at(mixture: Labelled, index, noise, proposal) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior of the secret at draws given by component and noise, and mixture over proposal density."""
+    components, spare = padded(mixture)
+    scale = np.linalg.cholesky(mixture.covariance)
+    points = mixture.mean[index] + np.einsum("nij,nj->ni", scale[index], noise)
+    points = np.pad(points, ((0, -len(points) % BATCH), (0, spare)))
+    log_proposal = np.full(len(components.labels), LOG_ZERO)
+    log_proposal[: len(proposal)][proposal > 0] = np.log(proposal[proposal > 0])
+    batches = points.reshape(-1, BATCH, points.shape[1])
+    parts = [_posterior(components, log_proposal, batch) for batch in batches]
+    shares, ratio = (np.concatenate([np.asarray(part) for part in kind]) for kind in zip(*parts, strict=True))
+    return shares[: len(index), : len(mixture.masses)], ratio[: len(index)]
+
+
+def divergence_from_prior(mixture: Labelled, shares: np.ndarray) -> np.ndarray:
+    """g: Kullback-Leibler divergence of posteriors from the prior."""
+    return negative_entropies(shares) - shares @ np.log(mixture.masses)
+
+
+def negative_entropies(shares: np.ndarray) -> np.ndarray:
+    """Σ p log p of each row."""
+    return (shares * np.log(np.where(shares > 0, shares, 1.0))).sum(axis=1)

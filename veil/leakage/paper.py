@@ -1,6 +1,7 @@
 """The bounds of the paper, and how tight they are."""
 
 import math
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -10,7 +11,9 @@ from jaxtyping import Int
 
 from veil.laws import Components, bhattacharyya, kl
 from veil.leakage.entropy import chernoff_row, kl_entropy, moment_entropy, standardised, within
-from veil.types import Scalar
+from veil.leakage.inputs import Labelled, Nats, padded
+from veil.registry import LEAKAGE
+from veil.types import Key, Scalar
 
 
 class PaperBounds(eqx.Module):
@@ -117,3 +120,53 @@ def _binary_entropy(share: float) -> float:
     if share in (0.0, 1.0):
         return 0.0
     return -share * math.log(share) - (1.0 - share) * math.log1p(-share)
+
+
+_bounds = jax.jit(paper_bounds)  # compiled once per padded size, for both methods
+
+
+def _paper(mixture: Labelled, alpha: float) -> PaperBounds:
+    return _bounds(padded(mixture)[0], np.float64(alpha))
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha}.")
+
+
+@LEAKAGE.register("kl_chernoff")
+@dataclass(frozen=True)
+class KlChernoff:
+    """The paper's KL/Chernoff mixture bound; stays positive where nothing leaks."""
+
+    alpha: float = 0.5
+    """Parameter of the Chernoff divergence, between 0 and 1 (no unit)"""
+
+    def of_step(self, components: Components, points: int, *, key: Key) -> Scalar:
+        """The bound for a release in training."""
+        del points, key
+        return kl_chernoff(components, self.alpha)
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """The bound for a mixture."""
+        _check_alpha(self.alpha)
+        return Nats(_paper(mixture, self.alpha).kl_chernoff)
+
+
+@LEAKAGE.register("regime_adaptive")
+@dataclass(frozen=True)
+class RegimeAdaptive:
+    """The paper's regime-adaptive bound; stays positive where nothing leaks."""
+
+    alpha: float = 0.5
+    """Parameter of the Chernoff divergence, between 0 and 1 (no unit)"""
+
+    def of_step(self, components: Components, points: int, *, key: Key) -> Scalar:
+        """The bound for a release in training."""
+        del points, key
+        return regime_adaptive(components, self.alpha)
+
+    def of_mixture(self, mixture: Labelled) -> Nats:
+        """The bound for a mixture."""
+        _check_alpha(self.alpha)
+        return Nats(_paper(mixture, self.alpha).regime_adaptive)

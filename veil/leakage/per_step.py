@@ -1,23 +1,15 @@
 """What one release will tell, given a belief and a kernel: the charge of a step."""
 
 from collections.abc import Callable
-from typing import Literal, get_args
 
 import equinox as eqx
 
 from veil.beliefs.base import Belief
 from veil.beliefs.particles import ParticleBelief
-from veil.laws import Components, Kernel
-from veil.leakage.closed_forms import closed_form
-from veil.leakage.estimate import estimate, estimate_per_component
+from veil.laws import Kernel
 from veil.leakage.finite import finite_information, finite_release
-from veil.leakage.live import live_bound
-from veil.leakage.paper import kl_chernoff, regime_adaptive
+from veil.registry import LEAKAGE
 from veil.types import Key, Scalar
-
-Method = Literal["estimate", "live", "closed_form", "regime_adaptive", "kl_chernoff"]
-
-FEW = 16  # components up to which every one of them is sampled
 
 
 class Measure(eqx.Module):
@@ -31,13 +23,14 @@ class Measure(eqx.Module):
         own: a function of your own in place of a method: `own(components, key=key)`, nats out.
     """
 
-    method: Method = eqx.field(default="estimate", static=True)
+    method: str = eqx.field(default="estimate", static=True)
     points: int = eqx.field(default=64, static=True)
     own: Callable[..., Scalar] | None = eqx.field(default=None, static=True)
 
     def __check_init__(self):
-        if self.method not in get_args(Method):
-            raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {self.method!r}.")
+        able = LEAKAGE.able("of_step")
+        if self.method not in able:
+            raise ValueError(f"method must be one of {', '.join(able)}; got {self.method!r}.")
         if self.points < 1:
             raise ValueError("points counts the draws of the estimate; give at least 1, 64 is usual.")
 
@@ -48,21 +41,7 @@ class Measure(eqx.Module):
         components = belief.components(kernel)
         if self.own is not None:
             return self.own(components, key=key)
-        if self.method == "live":
-            return live_bound(components)
-        if self.method == "closed_form":
-            return closed_form(components, by_index=True)
-        if self.method == "regime_adaptive":
-            return regime_adaptive(components)
-        if self.method == "kl_chernoff":
-            return kl_chernoff(components)
-        return self._estimate(components, key=key)
-
-    def _estimate(self, components: Components, *, key: Key) -> Scalar:
-        count = components.log_weights.shape[0]
-        if count <= FEW:
-            return estimate_per_component(components, -(-self.points // count), key=key)
-        return estimate(components, self.points, key=key)
+        return LEAKAGE[self.method]().of_step(components, self.points, key=key)
 
 
 def _finite(belief: ParticleBelief, kernel: Kernel) -> bool:

@@ -16,6 +16,7 @@ Rows of cells that hold no particle, nor the true state, influence nothing: thei
 are independent of all that is charged, so they are left out.
 """
 
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import equinox as eqx
@@ -32,6 +33,8 @@ from veil.policies.base import LearnedPolicy
 from veil.policies.dirichlet import Exploring, dirichlet_log_density
 from veil.policies.grid import GridPolicy, TableKernel
 from veil.problem import EpisodeState, Outcome, Problem
+from veil.registry import LEARNERS
+from veil.settings import PolicyDesign, Preset, TrainSettings
 from veil.types import Key, Scalar
 
 Credit = Literal["taylor", "plain"]
@@ -264,3 +267,20 @@ def _above_others(values: Float[Array, "B T"]) -> Float[Array, "B T"]:
     """Less the mean over the other episodes at the same step: they share no coin, so nothing is biased."""
     count = values.shape[0]
     return (values - jnp.mean(values, axis=0, keepdims=True)) * (count / max(count - 1, 1))
+
+
+@LEARNERS.register("a2c")
+@dataclass(frozen=True)
+class A2cPreset(Preset):
+    """The paper's discrete benchmark, on grids."""
+
+    starts = ("grid",)
+
+    design: PolicyDesign = field(
+        default_factory=lambda: PolicyDesign("grid", "mgf", particles=81, proposal="bootstrap")
+    )
+    training: TrainSettings = field(default_factory=lambda: TrainSettings(150, 8, 4e-3, 50, learner="a2c"))
+
+    def build(self, training: TrainSettings) -> A2c:
+        """The learner."""
+        return A2c(training.episodes, training.updates, training.learning_rate)

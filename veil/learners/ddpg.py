@@ -8,6 +8,7 @@ every secret and state, which the printed critic cannot see: the gradient of the
 critic stands for what comes later.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -27,6 +28,8 @@ from veil.policies.base import LearnedPolicy
 from veil.policies.encoding import Encoder
 from veil.policies.networks import Network
 from veil.problem import Problem
+from veil.registry import LEARNERS
+from veil.settings import PolicyDesign, Preset, TrainSettings
 from veil.types import Key, Scalar, Vector
 
 
@@ -263,3 +266,35 @@ def moved(slow: Any, fast: Any, share: float) -> Any:
     return jax.tree.map(
         lambda old, new: old + share * (new - old) if eqx.is_inexact_array(old) else old, slow, fast
     )
+
+
+@LEARNERS.register("ddpg")
+@dataclass(frozen=True)
+class DdpgPreset(Preset):
+    """The paper's learner, repaired."""
+
+    design: PolicyDesign = field(default_factory=lambda: PolicyDesign("plain", particles=81, width=128))
+    training: TrainSettings = field(default_factory=lambda: TrainSettings(80, 8, 3e-3, 20, learner="ddpg"))
+
+    def build(self, training: TrainSettings) -> Ddpg:
+        """The learner."""
+        return Ddpg(training.episodes, training.updates, training.learning_rate)
+
+
+@LEARNERS.register("ddpg_printed")
+@dataclass(frozen=True)
+class PrintedDdpgPreset(Preset):
+    """The paper's learner as it is printed."""
+
+    design: PolicyDesign = field(
+        default_factory=lambda: PolicyDesign("plain", "mgf", particles=81, proposal="bootstrap", width=128)
+    )
+    training: TrainSettings = field(
+        default_factory=lambda: TrainSettings(80, 8, 1e-3, 20, learner="ddpg_printed")
+    )
+    leakage: str = "regime_adaptive"
+
+    def build(self, training: TrainSettings) -> Ddpg:
+        """The learner."""
+        pace = training.episodes, training.updates, training.learning_rate
+        return Ddpg(*pace, direct=False, explore=0.3, dual_rate=0.0)

@@ -8,6 +8,8 @@ not the filter's own log-posterior of the true secret: a policy could make that 
 breaking the filter.
 """
 
+from dataclasses import dataclass
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,9 +17,11 @@ import optax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from veil.learners.base import Family, Learner, Metrics, Progress, dual_ascent
+from veil.learners.base import EMPHASIS, Family, Learner, Metrics, Progress, dual_ascent
 from veil.policies.base import LearnedPolicy
 from veil.problem import Outcome, Problem
+from veil.registry import LEARNERS
+from veil.settings import Preset, TrainSettings
 from veil.types import Key, Scalar
 
 CLIP = 1.0  # largest norm of a gradient
@@ -142,3 +146,17 @@ def _means(problem: Problem, outcome: Outcome) -> tuple[Scalar, Scalar, Scalar]:
     weights = _weights(problem, outcome)
     leakage, cost = jnp.sum(weights @ outcome.leakage), jnp.sum(weights @ outcome.cost)
     return leakage, cost, jnp.mean(weights @ outcome.distortion)
+
+
+@LEARNERS.register("pathwise")
+@dataclass(frozen=True)
+class PathwisePreset(Preset):
+    """Gradients through the whole loop."""
+
+    starts = ("transport", "plain", "grid")
+    several_plants = True
+
+    def build(self, training: TrainSettings) -> Pathwise:
+        """The learner."""
+        pace = training.episodes, training.updates, training.learning_rate
+        return Pathwise(*pace, emphasis=EMPHASIS)

@@ -28,11 +28,11 @@ from veil.learners.design import initial_policy
 from veil.learners.loggers import Logger
 from veil.learners.training import CHECKPOINT, METRICS, Report, Trained, train
 from veil.policies.base import Policy
-from veil.policies.registry import Named
 from veil.policies.scaling import Limits
 from veil.problem import Objective
+from veil.registry import LEAKAGE, POLICIES
 from veil.results import text
-from veil.settings import LeakageMethodName, ObjectiveWeights, PolicyDesign, TrainSettings
+from veil.settings import ObjectiveWeights, PolicyDesign, TrainSettings
 from veil.systems.base import System
 from veil.types import as_float64
 from veil.version import __version__
@@ -59,7 +59,12 @@ class Settings:
     design: PolicyDesign
     objective: ObjectiveWeights
     training: TrainSettings
-    leakage: LeakageMethodName
+    leakage: str
+
+    def __post_init__(self) -> None:
+        """Refuse a method that there is not."""
+        if self.leakage not in LEAKAGE.able("of_step"):
+            raise ValueError(f"leakage cannot be {self.leakage!r}.")
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,11 @@ class Ready:
 
     Attributes:
         system: its name.
-        named: the policy by its name and numbers.
+        sharing: the settings of the policy, of a class in `veil.registry.POLICIES`.
     """
 
     system: str
-    named: Named
+    sharing: Any
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ class Run:
     def _title(self) -> str:
         settings = self.settings
         if isinstance(settings, Ready):
-            return f"Run: {settings.named.name} on {settings.system}, without training"
+            return f"Run: {POLICIES.name_of(settings.sharing)} on {settings.system}, without training"
         state = "finished" if self.finished else "not finished"
         return f"Run: {settings.training.learner} on {settings.system}, {settings.steps} releases, {state}"
 
@@ -383,7 +388,7 @@ def finish(folder: Path, settings: Settings, trained: Trained) -> Run:
 def keep(folder: Path, ready: Ready, system: System) -> Run:
     """The same for a policy that needs no training, in double precision."""
     with jax.enable_x64(True):
-        run = Run(ready, policy=ready.named.build(as_float64(system)))
+        run = Run(ready, policy=ready.sharing.build(as_float64(system)))
         run.save(folder)
     return run
 
@@ -402,7 +407,7 @@ def _read(folder: Path) -> Run:
     if not isinstance(made_by, str) or made_by.split(".")[:2] != __version__.split(".")[:2]:
         raise StoreError(f"{path} was made by veil {made_by}; this is {__version__}. {ADVICE}")
     try:
-        settings = from_dict(Ready if "named" in content else Settings, content)
+        settings = _ready(content) if "sharing" in content else from_dict(Settings, content)
         run = Run(settings, None if result is None else from_dict(Result, result))
     except (ValueError, TypeError) as error:
         raise StoreError(f"{path} was changed: {error} {ADVICE}") from error
@@ -413,6 +418,16 @@ def _read(folder: Path) -> Run:
     return run
 
 
+def _ready(content: dict[str, Any]) -> Ready:
+    """A policy that needs no training, from what a file says."""
+    if sorted(content) != ["sharing", "system"] or not isinstance(content["sharing"], dict):
+        raise ValueError("it needs sharing, system, and nothing else there.")
+    sharing = dict(content["sharing"])
+    name = str(sharing.pop("policy", ""))
+    POLICIES.check(name)
+    return Ready(str(content["system"]), from_dict(POLICIES[name], sharing))
+
+
 def load_policy(folder: Path, system: System) -> Policy:
     """The policy of a finished run, for the system that `run.json` names."""
     run = _read(folder)
@@ -421,7 +436,7 @@ def load_policy(folder: Path, system: System) -> Policy:
     _check_manifest(folder / MANIFEST)
     settings = run.settings
     if isinstance(settings, Ready):
-        return load_arrays(folder / POLICY, settings.named.build(system))
+        return load_arrays(folder / POLICY, settings.sharing.build(system))
     # All that is random in the skeleton is replaced, units included.
     skeleton = initial_policy(settings.design, system, settings.steps, key=jr.key(0))
     return load_arrays(folder / POLICY, skeleton)
@@ -455,7 +470,9 @@ def history(folder: Path) -> list[dict[str, float]]:
 
 
 def _content(run: Run, made_by: str = __version__) -> dict[str, object]:
-    content = {"veil": made_by, **asdict(run.settings)}
+    content: dict[str, Any] = {"veil": made_by, **asdict(run.settings)}
+    if isinstance(run.settings, Ready):
+        content["sharing"] = {"policy": POLICIES.name_of(run.settings.sharing), **content["sharing"]}
     return content if run.result is None else content | {"result": plain(asdict(run.result))}
 
 

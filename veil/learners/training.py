@@ -13,15 +13,13 @@ import jax.random as jr
 
 from veil.io import StoreError, about, fingerprint, load_arrays, save_arrays
 from veil.leakage.per_step import Measure
-from veil.learners.a2c import A2c
-from veil.learners.base import EMPHASIS, Family, Learner, Progress, robust
-from veil.learners.ddpg import Ddpg
+from veil.learners.base import Family, Learner, Progress, robust
 from veil.learners.design import initial_policy
 from veil.learners.loggers import JsonLines, Logger
-from veil.learners.pathwise import Pathwise
 from veil.learners.selection import SelectionScore, evaluate_family
 from veil.policies.base import LearnedPolicy
 from veil.problem import Objective, Problem
+from veil.registry import LEARNERS
 from veil.settings import PolicyDesign, TrainSettings
 from veil.systems.base import System
 from veil.systems.scenarios import nominal
@@ -235,18 +233,6 @@ def _tired(course: TrainState, options: TrainSettings) -> bool:
     return 0 < options.patience <= course.waited
 
 
-def make_learner(training: TrainSettings) -> Learner:
-    """The learner that these options ask for."""
-    pace = training.episodes, training.updates, training.learning_rate
-    if training.learner == "pathwise":
-        return Pathwise(*pace, emphasis=EMPHASIS)
-    if training.learner == "a2c":
-        return A2c(*pace)
-    if training.learner == "ddpg":
-        return Ddpg(*pace)
-    return Ddpg(*pace, direct=False, explore=0.3, dual_rate=0.0)
-
-
 _DESIGN = 0xDE51  # keeps the keys of the first weights apart from those of training and of audits
 
 
@@ -283,6 +269,5 @@ def train(
         family = (Problem(nominal(system), steps, *counts),)
         if settings.robust:
             family = robust(system, steps, *counts)
-        return train_policy(
-            family, make_learner(settings), policy, settings, report=report, folder=folder, loggers=loggers
-        )
+        learner = LEARNERS[settings.learner]().build(settings)
+        return train_policy(family, learner, policy, settings, report=report, folder=folder, loggers=loggers)

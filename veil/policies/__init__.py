@@ -8,7 +8,6 @@ from veil.policies.encoding import Encoder, MgfEncoder, MomentEncoder, mgf_encod
 from veil.policies.grid import GridPolicy, grid_atoms, grid_policy
 from veil.policies.neural import NeuralPolicy, neural_policy
 from veil.policies.plain import Blind, GaussianNoise, Quantised, Truth
-from veil.policies.registry import Named
 from veil.policies.residual import ResidualPolicy, residual_policy
 from veil.policies.scaling import Limits, Scaling, Unit
 from veil.policies.subsampled import Subsampled
@@ -25,7 +24,6 @@ __all__ = [
     "Limits",
     "MgfEncoder",
     "MomentEncoder",
-    "Named",
     "NeuralPolicy",
     "PlainPolicy",
     "Policy",

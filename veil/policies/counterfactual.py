@@ -10,6 +10,7 @@ owner's own dynamics are right, so that what it recovers is noise; and the envir
 covers them.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import equinox as eqx
@@ -20,7 +21,8 @@ from jaxtyping import Array, Float
 from veil.laws import Gaussian, Law, MemoryKernel, Point, diagonal_gaussian, recovered
 from veil.policies.base import PlainPolicy, Time
 from veil.policies.geometry import distortion_metric, geometric_median
-from veil.policies.plain import optional
+from veil.policies.plain import optional, per_axis
+from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
 from veil.types import External, Features, Secret, State
 
@@ -101,3 +103,16 @@ def _transfer(own: Gaussian, value: State, laws: Gaussian) -> Copies:
     """
     noise = recovered(own, value, jnp.zeros_like(value))
     return value[None, :] + (laws.mean - own.mean[None, :]) + (laws.scale - own.scale[None]) @ noise
+
+
+@POLICIES.register("counterfactual")
+@dataclass(frozen=True)
+class CounterfactualSettings:
+    """Share what all secrets would have made of the same noise."""
+
+    sd: PerAxis = ()
+    """Sd of the noise per shared axis, in its unit; none by default"""
+
+    def build(self, system: System) -> Counterfactual:
+        """The policy for a system."""
+        return Counterfactual(system, per_axis(self.sd, system) if self.sd else None)

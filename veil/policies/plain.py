@@ -1,6 +1,7 @@
 """Policies that look at nothing: the truth, the truth with noise, the truth on a grid."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import equinox as eqx
@@ -10,8 +11,19 @@ from jaxtyping import Array, ArrayLike, Float
 from veil.laws import Gaussian, Kernel, Point, Rounded, diagonal_gaussian
 from veil.policies.base import PlainPolicy, Time
 from veil.policies.geometry import expected_start
+from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
 from veil.types import External, Features, Secret, State
+
+FLOOR = 0.05  # sd per axis where a policy needs some noise and none was given
+
+
+def per_axis(values: tuple[float, ...], system: System) -> Float[Array, " Y"]:
+    """The numbers of a setting as an array, `FLOOR` for every shared axis where there are none.
+
+    The precision is the one that JAX is set to, so that a float64 system meets a float64 policy.
+    """
+    return jnp.asarray(values or (FLOOR,) * len(system.shared_fields), float)
 
 
 class Truth(PlainPolicy):
@@ -38,6 +50,16 @@ class TruthKernel(Kernel):
         return Point(self.system.output(state))
 
 
+@POLICIES.register("truth")
+@dataclass(frozen=True)
+class TruthSettings:
+    """Share the output as it is."""
+
+    def build(self, system: System) -> Truth:
+        """The policy for a system."""
+        return Truth(system)
+
+
 class GaussianNoise(PlainPolicy):
     """Share the output plus independent Gaussian noise, one standard deviation per axis."""
 
@@ -62,6 +84,19 @@ class NoiseKernel(Kernel):
         return diagonal_gaussian(self.system.output(state), self.sd)
 
 
+@POLICIES.register("noise")
+@dataclass(frozen=True)
+class NoiseSettings:
+    """Share the output plus Gaussian noise."""
+
+    sd: PerAxis
+    """Sd of the noise per shared axis, in its unit"""
+
+    def build(self, system: System) -> GaussianNoise:
+        """The policy for a system."""
+        return GaussianNoise(system, per_axis(self.sd, system))
+
+
 class Quantised(PlainPolicy):
     """Share the grid point nearest to the output, one step per axis."""
 
@@ -84,6 +119,19 @@ class GridKernel(Kernel):
         """All mass on the grid point nearest to the output."""
         del secret
         return Rounded(self.system.output(state), self.step)
+
+
+@POLICIES.register("quantised")
+@dataclass(frozen=True)
+class QuantisedSettings:
+    """Share the nearest point of a grid."""
+
+    step: PerAxis
+    """Cell of the quantiser per shared axis, in its unit"""
+
+    def build(self, system: System) -> Quantised:
+        """The policy for a system."""
+        return Quantised(system, per_axis(self.step, system))
 
 
 def optional(value: ArrayLike | Sequence | None) -> Array | None:
@@ -117,3 +165,16 @@ class BlindKernel(Kernel):
         """The same law for every secret and state."""
         del secret, state
         return self.law
+
+
+@POLICIES.register("blind")
+@dataclass(frozen=True)
+class BlindSettings:
+    """Share numbers that do not depend on the state."""
+
+    sd: PerAxis = ()
+    """Sd of the noise per shared axis, in its unit; 0.05 each by default"""
+
+    def build(self, system: System) -> Blind:
+        """The policy for a system."""
+        return Blind(system, per_axis(self.sd, system))

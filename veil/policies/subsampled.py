@@ -1,5 +1,7 @@
 """Fresh releases now and then, the last one repeated in between."""
 
+from dataclasses import dataclass
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,8 @@ from jaxtyping import Array, Bool, Float
 from veil.beliefs.base import Belief, Health
 from veil.laws import Components, Gaussian, Kernel, SwitchedLaw
 from veil.policies.base import Policy, Time
+from veil.policies.plain import GaussianNoise, Truth, per_axis
+from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
 from veil.types import External, Features, Key, Secret, Shared, State
 
@@ -125,3 +129,24 @@ def _held(kernel: Kernel) -> HeldKernel:
             f"{type(kernel).__name__}. Use the inner belief with other kernels."
         )
     return held
+
+
+@POLICIES.register("subsampled")
+@dataclass(frozen=True)
+class SubsampledSettings:
+    """Share the output now and then, and repeat it in between."""
+
+    every: int
+    """Steps per fresh release"""
+    sd: PerAxis = ()
+    """Sd of the noise per shared axis, in its unit; none by default"""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of steps."""
+        if self.every < 1:
+            raise ValueError("every is a number of steps, at least 1, e.g. 5.")
+
+    def build(self, system: System) -> Subsampled:
+        """The policy for a system."""
+        inner = GaussianNoise(system, per_axis(self.sd, system)) if self.sd else Truth(system)
+        return Subsampled(inner, self.every)

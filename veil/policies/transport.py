@@ -6,6 +6,7 @@ the barycentre of the laws. All of this holds under the policy's belief, so that
 system is not linear and Gaussian, an audit with a better filter has the last word.
 """
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import equinox as eqx
@@ -16,10 +17,13 @@ from jaxtyping import Array, Float
 from veil import linalg
 from veil.beliefs.base import Belief, FilterSpec
 from veil.beliefs.kalman import KalmanSpec
+from veil.beliefs.particles import ParticleSpec
 from veil.distortion import expected_distance_quadrature
 from veil.laws import Gaussian
 from veil.policies.base import Policy, Time
 from veil.policies.geometry import AffineKernel, Plan, distortion_metric
+from veil.policies.plain import per_axis
+from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Shared
 
@@ -113,22 +117,22 @@ Form = Literal["affine", "shift"]
 class Transport(Policy):
     """Share the output moved to the barycentre of its laws given each secret, plus a floor of noise.
 
-    With a `share` below one it goes only that part of the way (displacement interpolation): less distortion,
-    and some leakage; at zero it is the output with noise.
+    With a `displacement` below one it goes only that part of the way (displacement interpolation): less
+    distortion, and some leakage; at zero it is the output with noise.
 
     Attributes:
         system: the owner's model.
         sd: standard deviation of the noise per axis, positive; the same for every secret.
         tracker: the belief that the laws are taken from; its mean and covariance per secret are used.
         form: "affine" matches means and covariances, "shift" the means only.
-        share: how far the output is moved, 1 for all the way.
+        displacement: how far the output is moved, 1 for all the way.
     """
 
     system: System
     sd: Float[Array, " Y"] = eqx.field(converter=jnp.asarray)
     tracker: FilterSpec = KalmanSpec()
     form: Form = eqx.field(default="affine", static=True)
-    share: Scalar = eqx.field(default=1.0, converter=jnp.asarray)
+    displacement: Scalar = eqx.field(default=1.0, converter=jnp.asarray)
 
     def __check_init__(self):
         if self.form not in get_args(Form):
@@ -148,7 +152,7 @@ class Transport(Policy):
         """The plan for these laws."""
         del external, time
         log_masses, laws = self.split(features)
-        plan = self.plan(log_masses, laws).partly(jnp.broadcast_to(self.share, log_masses.shape))
+        plan = self.plan(log_masses, laws).partly(jnp.broadcast_to(self.displacement, log_masses.shape))
         noise = jnp.broadcast_to(jnp.diag(self.sd), plan.maps.shape)
         return AffineKernel(self.system, plan, noise)
 
@@ -161,6 +165,32 @@ class Transport(Policy):
     def plan(self, log_masses: Float[Array, " K"], laws: Gaussian) -> Plan:
         """The complete transport, to the barycentre."""
         return make_plan(log_masses, laws, distortion_metric(self.system), self.form)
+
+
+@POLICIES.register("transport")
+@dataclass(frozen=True)
+class TransportSettings:
+    """Share the output moved to the barycentre of its laws."""
+
+    sd: PerAxis = ()
+    """Sd of the noise per shared axis, in its unit; 0.05 each by default"""
+    particles: int = 0
+    """Particles per secret; 0 for Kalman filters"""
+    displacement: float = 1.0
+    """Part of the way to the barycentre, from 0 to 1"""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        if self.particles < 0:
+            raise ValueError("particles is a count; give a positive number, or 0 for Kalman filters.")
+        if not 0.0 <= self.displacement <= 1.0:
+            raise ValueError("displacement is between 0 and 1, e.g. 0.8 for most of the way.")
+
+    def build(self, system: System) -> Transport:
+        """The policy for a system."""
+        tracker = ParticleSpec(self.particles) if self.particles else KalmanSpec()
+        displacement = jnp.asarray(self.displacement, float)
+        return Transport(system, per_axis(self.sd, system), tracker, displacement=displacement)
 
 
 def output_laws(system: System, belief: Belief) -> Gaussian:

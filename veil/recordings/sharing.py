@@ -100,7 +100,7 @@ def read_shared(
         return Reading(
             found.sum(axis=1)[None, None], _masses(model, np.cumsum(found, axis=1).T), method, False
         )
-    swarm = ParticleFilter(model, policy, guide(policy), options.particles)
+    swarm = ParticleFilter(model, policy, guide(policy), options.filter_particles)
     draws, trails = [], []
     for number, one in enumerate(jr.split(key, options.draws)):
         progress("filters", number, options.draws)

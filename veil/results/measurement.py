@@ -290,7 +290,7 @@ class Measurement:
         limit = SHARE * self.entropy
         undecided = self.told.high(ERRORS) >= limit > self.told.low(ERRORS)
         if self.fit.examined and (undecided or self.disagreement > DISAGREE):
-            return "Give more --draws, and more --particles if the filters are what is uncertain."
+            return "Give more --draws, and more --filter-particles if the filters are what is uncertain."
         return "Record longer, or while more happens: what is calm tells little whatever the sharing."
 
     @property
@@ -307,8 +307,8 @@ class Measurement:
         if self.filtered:
             lines.append(
                 f"Means over {self.options.draws} draws of the noise, each read by independent filters of "
-                f"{self.options.particles} particles per secret; the filters' share of the standard error is "
-                f"{self.filter_error:.1g} nats."
+                f"{self.options.filter_particles} particles per secret; the filters' share of the standard "
+                f"error is {self.filter_error:.1g} nats."
             )
         if not self.checked:
             lines.append(

@@ -4,10 +4,12 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from veil.laws import Gaussian, diagonal_gaussian
+from veil.registry import SYSTEMS
 from veil.systems.base import Field, Nouns, Prior, System, finite_prior
 from veil.types import External, Noise, Scalar, Secret, Shared, State
 
 
+@SYSTEMS.register("gain", "a scalar linear loop with a secret gain, where every answer is known exactly")
 class Gain(System):
     """x' = θ x + w + sd·ε with a secret gain θ; the environment answers w' = reply·y + reaction_sd·ε.
 

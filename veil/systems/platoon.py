@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from veil.laws import Gaussian, diagonal_gaussian
+from veil.registry import SYSTEMS
 from veil.systems.base import Field, Nouns, Prior, Scenario, System, finite_prior
 from veil.systems.probes import evaluate
 from veil.systems.scenarios import true_data_path
@@ -63,6 +64,7 @@ _FREE = 0.9  # accelerations within this fraction of the limits count as free of
 _WHITE = 0.2  # fraction of the acceleration's sd that stays white where the rest is coloured
 
 
+@SYSTEMS.register("platoon", "a leader, an automated vehicle, and a human driver whose style is the secret")
 class Platoon(System):
     """State (speed, spacing) of the driver; external (leader speed, automated vehicle's speed and spacing).
 
@@ -179,6 +181,7 @@ class Platoon(System):
         return {"noise is coloured": ColouredPlatoon(self), "drivers are IDM": IdmPlatoon(self)}
 
 
+@SYSTEMS.register("coloured_platoon", "a platoon with a driver who errs for seconds, not for one step")
 class ColouredPlatoon(System):
     """A platoon whose driver makes errors that last for seconds, as residuals of real traffic do.
 
@@ -264,6 +267,7 @@ IDM_DRIVERS = ((0.5, 1.0), (1.0, 1.5), (1.7, 2.0), (2.6, 3.0))
 _LEAST_SPACING = 0.1
 
 
+@SYSTEMS.register("idm_platoon", "a platoon with a driver who follows the Intelligent Driver Model")
 class IdmPlatoon(System):
     """The platoon with a driver of secret (a, b); all but the driver's acceleration is the inner platoon's.
 

@@ -1,0 +1,332 @@
+"""What a command line speaks of: a system, of the library or of the user's, and the policy in it."""
+
+import importlib.util
+import os
+import re
+import shlex
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from veil.cli.console import Mistake, known
+from veil.cli.parser import Flag, Parameters, flag_words
+from veil.registry import LEARNERS, POLICIES, SYSTEMS, PerAxis
+
+if TYPE_CHECKING:
+    from veil.learners.run import Ready, Settings
+    from veil.policies.base import Policy
+    from veil.systems.base import System
+
+
+RUN = "run.json"  # in the folder of a run
+
+STEPS = 50  # releases per episode, unless said otherwise
+
+OWN = " Or give one of your own, as FILE.py:NAME."
+
+
+def check_system(place: str, also: str = OWN) -> None:
+    """Refuse what is none of ours and does not say where it is; `build_system` looks there."""
+    if not is_own(place):
+        known("system", place, SYSTEMS, also)
+
+
+def build_system(place: str) -> "System":
+    """A system with its defaults, or one of the user's."""
+    return _load(place) if is_own(place) else SYSTEMS[place]()
+
+
+def is_own(place: str) -> bool:
+    """Whether this says where a system is: FILE.py:NAME, or MODULE:NAME."""
+    return ":" in place
+
+
+def system_name(place: str) -> str:
+    """The one name of a system in folders, tables and files: in snake case, without the place.
+
+    Args:
+        place: what the command line was given, e.g. `platoon` or `models/house.py:MyHouse`.
+    """
+    name = place.rpartition(":")[2]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() if is_own(place) else name
+
+
+def _load(place: str) -> "System":
+    """The system, or what a class or function of that name makes without arguments."""
+    from veil.systems.base import System
+
+    file, _, attribute = place.rpartition(":")
+    module = _module(file)
+    own = [one for one, value in vars(module).items() if _made_here(value, module)]
+    known(f"system in {file}:", attribute, own)
+    found = getattr(module, attribute)
+    try:
+        made = found if isinstance(found, System) or not callable(found) else found()
+    except TypeError as error:
+        raise Mistake(f"{place} needs arguments ({error}). Name an instance, or what makes one.") from None
+    if not isinstance(made, System):
+        raise Mistake(f"{place} is no veil.systems.System. docs/own-system.md has the contract.")
+    return made
+
+
+def _made_here(value: object, module: ModuleType) -> bool:
+    """Whether this may be meant: a system, or something that makes one and was not imported."""
+    from veil.systems.base import System
+
+    return isinstance(value, System) or (callable(value) and value.__module__ == module.__name__)
+
+
+def _module(place: str) -> ModuleType:
+    """The file or module, run once; what goes wrong inside is told with its line."""
+    path = Path(place)
+    try:
+        if path.suffix != ".py":
+            sys.path[:0] = [] if "" in sys.path else [""]
+            return importlib.import_module(place)
+        if not path.is_file():
+            raise Mistake(f"there is no file {place} here. Give the path as seen from this folder.")
+        name = f"veil_own_{path.stem}"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None and spec.loader is not None  # the file is there
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        return sys.modules[name]
+    except Mistake:
+        raise
+    except Exception as error:  # whatever the user's file does
+        sys.modules.pop(f"veil_own_{path.stem}", None)
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(line.filename).name}, line {line.lineno}"
+        raise Mistake(f"{place} cannot be loaded: {type(error).__name__}: {error} ({where}).") from error
+
+
+@dataclass(frozen=True)
+class PolicyChoice:
+    """The sharing policy."""
+
+    policy: Annotated[str, Flag(names=POLICIES)] = "truth"
+    """{names}, or a folder of `veil train`"""
+    parameters: Annotated[Mapping[str, Any], Parameters(POLICIES)] = field(default_factory=dict)
+    """Settings of the policy"""
+
+    @property
+    def run(self) -> Path | None:
+        """The folder of a trained policy, if that is what was asked for; a name comes first."""
+        folder = Path(self.policy)
+        return folder if self.policy not in POLICIES and (folder / RUN).exists() else None
+
+    def check(self, system: str = "") -> None:
+        """Refuse what cannot be built, as far as can be told without building it.
+
+        Args:
+            system: where it is, for an example that fits; may be empty.
+        """
+        if self.run is None:
+            _check_policy(self.policy)
+        takes = {} if self.run else {one.name: one for one in fields(POLICIES.header(self.policy))}
+        for name in [name for name in self.parameters if name not in takes]:
+            users = ", ".join(one for one in POLICIES if name in _names(one))
+            hint = " The number of releases per episode is --steps." if name == "step" else ""
+            raise Mistake(f"--policy {self.policy} takes no {_flag(name)}; that is for {users}.{hint}")
+        for name, one in takes.items():
+            if one.default is MISSING and one.default_factory is MISSING and name not in self.parameters:
+                raise Mistake(f"--policy {self.policy} needs {_flag(name)}. {self._example(name, system)}")
+        if self.run is None:
+            self._check_axes(None)
+            try:
+                POLICIES.header(self.policy)(**self.parameters)
+            except ValueError as error:
+                raise Mistake(f"--policy {self.policy}: {error}") from error
+
+    def settings(self, system: "System | None" = None) -> Any:
+        """The settings of the policy as Python has them; a system tells whether there is one per axis."""
+        self._check_axes(system)
+        return POLICIES[self.policy](**self.parameters)
+
+    def build(self, system: "System", place: str = "") -> "Policy":
+        """The policy for a system.
+
+        Args:
+            system: that it shares in.
+            place: what the command line calls the system, to tell whether a trained policy was made for it.
+        """
+        self.check()
+        return load_policy(self.run, system, place) if self.run else self.settings(system).build(system)
+
+    def words(self) -> list[str]:
+        """The flags that make this choice."""
+        found = ["--policy", self.policy]
+        for name, value in self.parameters.items():
+            found += [_flag(name), *map(str, value if isinstance(value, tuple) else (value,))]
+        return found
+
+    def _check_axes(self, system: "System | None") -> None:
+        """Refuse numbers per shared axis that are not positive, or not as many as the system has axes."""
+        for name in _per_axis(self.policy):
+            values = self.parameters.get(name)
+            if values is None:
+                continue
+            if not values or not all(0.0 < value < float("inf") for value in values):
+                raise Mistake(f"{_flag(name)} takes positive, finite numbers; got {_plain(values)}.")
+            if system is not None and len(values) != len(system.shared_fields):
+                raise Mistake(
+                    f"{_flag(name)} needs one number per shared axis: {axes(system)}. It got {len(values)}."
+                )
+
+    def _example(self, name: str, place: str) -> str:
+        """How to give a parameter, for the system at hand."""
+        if name not in _per_axis(self.policy):
+            return f"Try {_flag(name)} 5."
+        try:
+            system = build_system(place)
+        except (Mistake, KeyError):
+            return f"Try {_flag(name)} 0.1, one number per shared axis."
+        numbers = " ".join(["0.1"] * len(system.shared_fields))
+        return f"Try {_flag(name)} {numbers}, in the units of {axes(system)}."
+
+
+def axes(system: "System") -> str:
+    """The shared axes with their units."""
+    return ", ".join(f"{axis.name} [{axis.unit}]".replace(" []", "") for axis in system.shared_fields)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _plain(values: tuple[float, ...]) -> str:
+    return " ".join(f"{value:g}" for value in values) or "none"
+
+
+def _names(policy: str) -> list[str]:
+    return [one.name for one in fields(POLICIES.header(policy))]
+
+
+def _per_axis(policy: str) -> list[str]:
+    """Which parameters of a policy are one number per shared axis."""
+    hints = get_type_hints(POLICIES.header(policy), include_extras=True) if policy in POLICIES else {}
+    return [name for name, hint in hints.items() if hint == PerAxis]
+
+
+def _check_policy(policy: str) -> None:
+    if policy not in POLICIES and Path(policy).exists():
+        raise Mistake(
+            f"{policy} is not the folder of a trained policy: no {RUN} in it. `veil train` makes one."
+        )
+    known("policy", policy, POLICIES, " Or give the folder of a `veil train`.")
+
+
+def run_folder(run_or_system: str) -> Path | None:
+    """The folder of a run, if that is what was given; the name of a system comes first."""
+    folder = Path(run_or_system)
+    return folder if run_or_system not in SYSTEMS and (folder / RUN).exists() else None
+
+
+def check_subject(run_or_system: str, sharing: PolicyChoice) -> None:
+    """Refuse what is neither a run nor a system, and a policy beside the one of a run.
+
+    Args:
+        run_or_system: folder of a run, name of a system, or FILE.py:NAME.
+        sharing: the policy that was asked for.
+    """
+    if run_folder(run_or_system):
+        if sharing != PolicyChoice():
+            raise Mistake(f"{run_or_system} has its own policy; leave out --policy and its flags.")
+        return
+    if not is_own(run_or_system) and (os.sep in run_or_system or Path(run_or_system).exists()):
+        raise Mistake(f"{run_or_system} is not the folder of a run: no {RUN} in it. `veil train` makes one.")
+    check_system(run_or_system, " Or give the folder of a `veil train`, or your own system as FILE.py:NAME.")
+    sharing.check(run_or_system)
+
+
+def subject(run_or_system: str, sharing: PolicyChoice) -> "tuple[str, System, Policy]":
+    """Where the system is, the system and the policy: those of a run, or those that were named.
+
+    Args:
+        run_or_system: folder of a run, name of a system, or FILE.py:NAME.
+        sharing: the policy that was asked for.
+    """
+    folder = run_folder(run_or_system)
+    if folder is None:
+        system = build_system(run_or_system)
+        return run_or_system, system, sharing.build(system, run_or_system)
+    place = run_system(folder)
+    system = build_system(place)
+    return place, system, load_policy(folder, system, place)
+
+
+def run_system(folder: Path) -> str:
+    """Where the system of a run is, as its file says."""
+    from veil.io import StoreError
+    from veil.learners import run as runs
+
+    try:
+        place = runs.Run.load(folder).settings.system
+    except StoreError as error:
+        raise Mistake(str(error)) from error
+    check_system(place)
+    return place
+
+
+def load_policy(folder: Path, system: "System", place: str) -> "Policy":
+    """The policy of a finished run.
+
+    Args:
+        folder: of the run.
+        system: that it shares in.
+        place: what the command line calls the system; the run must have been made for it.
+    """
+    from veil.io import StoreError
+    from veil.learners import run as runs
+
+    try:
+        run = runs.Run.load(folder)
+        made_for = run.settings.system
+        if made_for != place:
+            raise Mistake(f"{folder} was trained for another system; name that one: {made_for}.")
+        if not run.finished:
+            raise Mistake(
+                f"the run in {folder} is not finished. Go on with {train_command(run.settings, folder)}"
+            )
+        return runs.load_policy(folder, system)
+    except StoreError as error:
+        raise Mistake(str(error)) from error
+
+
+def train_command(settings: "Settings | Ready", folder: Path) -> str:
+    """The command line that makes a run; flags that say what is usual are left out.
+
+    Args:
+        settings: of the run.
+        folder: where it is kept.
+    """
+    from veil.learners.run import Ready
+
+    words = ["veil", "train", settings.system]
+    words += _ready_words(settings) if isinstance(settings, Ready) else _learned_words(settings)
+    return shlex.join([*words, "--out", str(folder)])
+
+
+def _ready_words(settings: "Ready") -> list[str]:
+    return ["--policy", POLICIES.name_of(settings.sharing), *flag_words(settings.sharing)]
+
+
+def _learned_words(settings: "Settings") -> list[str]:
+    from veil.settings import ObjectiveWeights
+
+    policy = settings.training.learner
+    usual = LEARNERS.header(policy)()
+    words = [] if policy == "pathwise" else ["--policy", policy]
+    words += [] if settings.steps == STEPS else ["--steps", str(settings.steps)]
+    words += [] if settings.leakage == usual.leakage else ["--leakage", settings.leakage]
+    words += flag_words(settings.objective, ObjectiveWeights())
+    return [
+        *words,
+        *flag_words(settings.training, usual.training),
+        *flag_words(settings.design, usual.design),
+    ]
