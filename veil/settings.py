@@ -13,7 +13,7 @@ from veil.registry import LEARNERS
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """The extent of an audit."""
+    """How many episodes an audit plays, and what it adds."""
 
     steps: int = 50
     """Releases per episode"""
@@ -44,7 +44,7 @@ class AuditSettings:
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """The extent of a measurement."""
+    """How a recording is measured."""
 
     filter_particles: int = 324
     """Particles per secret of each filter, where the way of sharing needs filters"""
@@ -68,7 +68,7 @@ StartName = Literal["transport", "plain", "grid"]
 
 @dataclass(frozen=True)
 class PolicyDesign:
-    """What the policy looks like before it is trained."""
+    """The kind and the size of a policy before it is trained."""
 
     start: StartName = "transport"
     """transport: a network on top of perfect privacy; plain: one that begins with noise; grid: releases and
@@ -103,7 +103,7 @@ class PolicyDesign:
 
 @dataclass(frozen=True)
 class ObjectiveWeights:
-    """What counts, and how much."""
+    """The weights of leakage and distortion in the objective."""
 
     privacy_weight: float = 80.0
     """Price of leakage, in cost units per nat"""
@@ -122,7 +122,7 @@ class ObjectiveWeights:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How long and how fast to learn."""
+    """How long and how fast to train."""
 
     updates: int = 250
     """Updates at most, each on new episodes"""
@@ -217,7 +217,7 @@ class FrontierGoal:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """The name of its folder."""
         return f"{self.kind}-{self.value:.12g}"
 
     @property
@@ -228,7 +228,7 @@ class FrontierGoal:
 
 @dataclass(frozen=True)
 class FrontierSettings:
-    """How many points, and how well each is learnt and measured."""
+    """Which points of the frontier to measure, and how precisely."""
 
     weights: tuple[float, ...] = (2.0, 5.0, 12.0, 30.0, 80.0)
     """Privacy weights of the learned families, in cost units per nat"""

@@ -182,7 +182,7 @@ def sides(leakage: "Leakage") -> tuple[str, ...]:
 
 
 def attack_row(row: "AttackResult") -> tuple[str, ...]:
-    """One attacker."""
+    """The row of one attacker."""
     return (
         row.name,
         ROLES.get(row.role, row.role),

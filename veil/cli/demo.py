@@ -180,7 +180,7 @@ class Demo:
 
 
 def say(text: str) -> None:
-    """What happens now."""
+    """Print the title of the next stage."""
     print(text, file=sys.stderr, flush=True)
 
 

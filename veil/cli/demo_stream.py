@@ -47,7 +47,7 @@ def view(fields: "Sequence[Field]") -> Iterator[Tell]:
 
 
 def table(fields: "Sequence[Field]", rows: list[tuple[str, ...]]) -> "Table":
-    """The last steps."""
+    """The last steps as a table."""
     from rich.table import Table
 
     heads = [f"{kind} {field.name} [{field.unit}]" for field in fields for kind in ("true", "shared")]
@@ -60,7 +60,7 @@ def table(fields: "Sequence[Field]", rows: list[tuple[str, ...]]) -> "Table":
 
 
 def row(true: np.ndarray, release: "Release") -> tuple[str, ...]:
-    """One step."""
+    """The row of one step."""
     receipt = release.receipt
     shared = [np.nan] * len(true) if release.shared is None else release.shared
     pairs = [f"{value:.2f}" for both in zip(true, shared, strict=True) for value in both]

@@ -71,7 +71,7 @@ class Ledger:
 
     @property
     def file(self) -> Path:
-        """Of the ledger."""
+        """The file of the ledger."""
         place = self.run_or_file
         if place.is_file():
             return place
@@ -87,7 +87,7 @@ class Ledger:
         return folder if (folder / RUN).exists() else None
 
     def run(self) -> None:
-        """Verify, print, draw."""
+        """Verify the chain, print the account, draw it."""
         from veil.sharing.account import read_account
         from veil.sharing.ledger import LedgerError
 
@@ -158,7 +158,7 @@ class Ledger:
 
 
 def row(entry: dict, again: "list[RecomputedCharges]") -> tuple[str, ...]:
-    """One step."""
+    """The row of one step."""
     from veil.sharing.account import release_of
 
     receipt = release_of(entry).receipt

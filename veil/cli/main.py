@@ -39,7 +39,7 @@ class Command(Protocol):
     """A command with its settings."""
 
     def run(self) -> None:
-        """Do it."""
+        """Run the command."""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -126,7 +126,7 @@ class Share:
 
     @property
     def file(self) -> Path:
-        """Of the ledger."""
+        """The file of the ledger."""
         name = f"{system_name(self.run_or_system)}-{self.sharing.policy}"
         folder = run_folder(self.run_or_system) or Path(name)
         return self.ledger or folder / "share" / LEDGER

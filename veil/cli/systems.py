@@ -62,5 +62,5 @@ def describe(name: str, system: "System") -> str:
 
 
 def label(field: "Field") -> str:
-    """Name and unit."""
+    """Name and unit of a field."""
     return f"{field.name} [{field.unit}]" if field.unit else field.name

@@ -307,7 +307,7 @@ def show(run: "Run", folder: Path) -> None:
 
 
 def rows(settings: "Settings", result: "Result") -> list[tuple[str, ...]]:
-    """The table."""
+    """The rows of the table."""
     limit, entropy = settings.objective.distortion_limit, result.entropy
     error = f" ± {result.standard_error:.4f}" if math.isfinite(result.standard_error) else ""
     ends = [f"{max(0.0, side) / entropy:.1%}" for side in (result.lower, result.upper)] if entropy > 0 else []

@@ -282,5 +282,5 @@ class A2cPreset(Preset):
     training: TrainSettings = field(default_factory=lambda: TrainSettings(150, 8, 4e-3, 50, learner="a2c"))
 
     def build(self, training: TrainSettings) -> A2c:
-        """The learner."""
+        """The learner with these settings."""
         return A2c(training.episodes, training.updates, training.learning_rate)

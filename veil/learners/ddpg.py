@@ -277,7 +277,7 @@ class DdpgPreset(Preset):
     training: TrainSettings = field(default_factory=lambda: TrainSettings(80, 8, 3e-3, 20, learner="ddpg"))
 
     def build(self, training: TrainSettings) -> Ddpg:
-        """The learner."""
+        """The learner with these settings."""
         return Ddpg(training.episodes, training.updates, training.learning_rate)
 
 
@@ -295,6 +295,6 @@ class PrintedDdpgPreset(Preset):
     leakage: str = "regime_adaptive"
 
     def build(self, training: TrainSettings) -> Ddpg:
-        """The learner."""
+        """The learner with these settings."""
         pace = training.episodes, training.updates, training.learning_rate
         return Ddpg(*pace, direct=False, explore=0.3, dual_rate=0.0)

@@ -157,6 +157,6 @@ class PathwisePreset(Preset):
     several_plants = True
 
     def build(self, training: TrainSettings) -> Pathwise:
-        """The learner."""
+        """The learner with these settings."""
         pace = training.episodes, training.updates, training.learning_rate
         return Pathwise(*pace, emphasis=EMPHASIS)

@@ -125,13 +125,13 @@ _TRAINING = 0x7EA1  # keeps the keys of training apart from those of audits with
 
 @dataclass(frozen=True)
 class Trained:
-    """What training gave.
+    """The result of a training.
 
     Attributes:
-        policy: the best one by fresh episodes.
-        score: what its evaluation found.
-        updates: how many were made.
-        best: after how many of them the policy was kept.
+        policy: the best policy, by evaluations on fresh episodes.
+        score: of the best policy in its evaluation.
+        updates: number of updates made.
+        best: the update after which the policy was kept.
         reason: why training ended.
     """
 
@@ -152,17 +152,17 @@ def train_policy(
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
 ) -> Trained:
-    """Train a policy, in single precision.
+    """Train a policy by a learner, in single precision.
 
     Args:
-        family: the problem, or one per plant that the policy may meet.
-        learner: how to improve it.
-        policy: where to start; the result is never worse on the evaluation episodes.
-        options: how long, and how often to evaluate.
-        report: called with the metrics of every update, with those of an evaluation when there was one; first
-            with those of the policy that it begins with, or of the best so far where it goes on.
-        folder: where the course is kept; a training that was interrupted there goes on as if it had not been.
-        loggers: told the metrics besides `metrics.jsonl` in that folder.
+        family: the problem, or one problem per plant that the policy may meet.
+        learner: the algorithm.
+        policy: where to start; on the evaluation episodes, the result is never worse.
+        options: how long to train, and how often to evaluate.
+        report: called with the metrics of every update, and of an evaluation where there was one; first with
+            those of the policy that training starts from, or of the best so far where it is continued.
+        folder: where checkpoints are written; a training that was interrupted there is continued.
+        loggers: called like `report`, besides `metrics.jsonl` in the folder.
     """
     options = options or TrainSettings()
     with jax.enable_x64(False):
@@ -175,7 +175,7 @@ def train_policy(
 
 
 def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLog, report: Report) -> Trained:
-    """The loop."""
+    """The training loop itself."""
     options = diary.options
     key = jr.fold_in(jr.key(options.seed), _TRAINING)
     began, progress = time.monotonic(), learner.begin(family, policy, key=jr.fold_in(key, options.updates))

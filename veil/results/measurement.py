@@ -124,12 +124,12 @@ class RecordingFit:
         return np.minimum(1.0, np.array(worth))
 
     def to_dict(self) -> Line:
-        """As in measure.json."""
+        """A line of measure.json."""
         return asdict(self) | {"ok": self.ok, "weights": self.weights()}
 
     @classmethod
     def from_dict(cls, line: Line) -> "RecordingFit":
-        """From measure.json."""
+        """From a line of measure.json."""
         names = [one.name for one in fields(Axis)]
         return cls(
             axes=each(line["axes"], lambda row: Axis(**{name: row[name] for name in names})),

@@ -77,7 +77,7 @@ class AttackResult:
     note: str = ""
 
     def to_dict(self) -> Line:
-        """As in audit.json."""
+        """A line of audit.json."""
         rate = self.accuracy
         line = {"name": self.name, "role": self.role}
         line |= {"accuracy": rate.value, "accuracy_low": rate.low, "accuracy_high": rate.high}
@@ -87,7 +87,7 @@ class AttackResult:
 
     @classmethod
     def from_dict(cls, line: Line) -> "AttackResult":
-        """From audit.json."""
+        """From a line of audit.json."""
         return cls(
             name=text_of(line["name"]),
             role=text_of(line["role"]),
@@ -109,12 +109,12 @@ class AtStep:
     leakage: Leakage
 
     def to_dict(self) -> Line:
-        """As in audit.json."""
+        """A line of audit.json."""
         return {"step": self.step, **leakage_to_dict(self.leakage)}
 
     @classmethod
     def from_dict(cls, line: Line) -> "AtStep":
-        """From audit.json."""
+        """From a line of audit.json."""
         return cls(int(line["step"]), leakage_from_dict(line))
 
 
@@ -126,12 +126,12 @@ class Part:
     leakage: Leakage
 
     def to_dict(self) -> Line:
-        """As in audit.json."""
+        """A line of audit.json."""
         return {"name": self.name, **leakage_to_dict(self.leakage)}
 
     @classmethod
     def from_dict(cls, line: Line) -> "Part":
-        """From audit.json."""
+        """From a line of audit.json."""
         return cls(text_of(line["name"]), leakage_from_dict(line))
 
 
@@ -151,7 +151,7 @@ class Curves:
 
     @classmethod
     def from_dict(cls, line: Line) -> "Curves":
-        """From audit.json."""
+        """From a line of audit.json."""
         score, posterior, spread = (np.array(line[name], float) for name in ("score", "posterior", "spread"))
         if posterior.ndim != 2 or posterior.shape != spread.shape or score.shape != posterior.shape[1:]:
             raise ValueError("curves of one length are expected")
@@ -188,7 +188,7 @@ class Quantity:
 
     @classmethod
     def from_dict(cls, line: Line) -> "Quantity":
-        """From audit.json."""
+        """From a line of audit.json."""
         known = {
             name: mean_from_dict(line, name) for name in ("true_data", "change") if line[name] is not None
         }
@@ -207,14 +207,14 @@ class ScenarioResult:
     chance: float
 
     def to_dict(self) -> Line:
-        """As in audit.json."""
+        """A line of audit.json."""
         line = {"name": self.name, **mean_to_dict("distortion", self.distortion)}
         line |= {"entropy": self.entropy, "chance": self.chance}
         return line | {"attacks": [row.to_dict() for row in self.attacks]}
 
     @classmethod
     def from_dict(cls, line: Line) -> "ScenarioResult":
-        """From audit.json."""
+        """From a line of audit.json."""
         return cls(
             text_of(line["name"]),
             mean_from_dict(line, "distortion"),
@@ -268,7 +268,7 @@ class Point:
 
     @classmethod
     def from_dict(cls, line: Line) -> "Point":
-        """From frontier.json."""
+        """From a line of frontier.json."""
         return cls(
             FrontierGoal(line["kind"], float(line["value"]), tuple(map(float, line["before"]))),
             leakage_from_dict(line),
