@@ -149,7 +149,7 @@ def test_a_second_run_measures_nothing(finished, work, capsys):
     assert not work and (folder / "frontier.json").read_text() == before
     shown = capsys.readouterr()
     assert (folder / "frontier.png").exists() and not shown.err
-    for part in ("Frontier of Gain: 6 episodes of 4 releases", "sd 8 × spread", "weight 40", "frontier.csv"):
+    for part in ("Frontier of gain: 6 episodes of 4 releases", "sd 8 × spread", "weight 40", "frontier.csv"):
         assert part in shown.out
 
 

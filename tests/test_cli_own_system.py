@@ -5,12 +5,14 @@ import pytest
 
 from veil.cli import main, subject
 from veil.cli.console import Mistake
+from veil.registry import system_name
 from veil.systems import Gain
 
 FILE = '''
 """A loop with gains of its own."""
 
 import veil
+from veil.registry import system_name
 from veil.systems import Gain
 
 slow = Gain(veil.systems.finite_prior([0.1, 0.2]))
@@ -45,8 +47,8 @@ def test_a_system_is_found_where_it_says(here, form):
 
 
 def test_folders_are_named_after_the_system_alone():
-    assert subject.system_name("./models/house.py:House") == "house"
-    assert subject.system_name("platoon") == "platoon"
+    assert system_name("./models/house.py:House") == "house"
+    assert system_name("platoon") == "platoon"
 
 
 @pytest.mark.parametrize(

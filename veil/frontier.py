@@ -31,6 +31,7 @@ from veil.policies.plain import GaussianNoise, Quantised, Truth
 from veil.policies.residual import ResidualPolicy
 from veil.policies.transport import Transport, zero_leakage_distortion
 from veil.problem import EpisodeState, Objective, Problem, problem
+from veil.registry import system_name
 from veil.results.frontier import Frontier
 from veil.results.parts import BELIEVED, Point, mean_from_dict, mean_to_dict
 from veil.settings import (
@@ -320,7 +321,7 @@ class _Run:
             points.append(self.point(goal))
         self.now = "floor"
         return Frontier(
-            type(self.system).__name__,
+            system_name(type(self.system).__name__),
             extent.steps,
             self.floor(),
             tuple(points),

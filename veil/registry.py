@@ -237,3 +237,12 @@ LEAKAGE = Registry("leakage method", "veil.leakage")
 
 LEARNERS = Registry("learner", "veil.learners")
 """Learners with what is usual for each: see `veil.settings.Preset`."""
+
+
+def system_name(place: str) -> str:
+    """The one name of a system in folders, tables, files and reports: in snake case, without the place.
+
+    Args:
+        place: where the command line finds it, e.g. `platoon` or `models/house.py:MyHouse`, or its class.
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", place.rpartition(":")[2]).lower()

@@ -11,13 +11,13 @@ from tests.reports.made_folders import metrics, run_folder
 from veil.io import StoreError
 from veil.learners import run as runs
 from veil.learners.run import Run
-from veil.policies.registry import Named
+from veil.registry import POLICIES
 from veil.systems import Gain
 
 
 def ready_run(folder, system):
     """A policy that needs no training."""
-    ready = runs.Ready("gain", Named("noise", sd=(0.3,)))
+    ready = runs.Ready("gain", POLICIES["noise"](sd=(0.3,)))
     return runs.keep(folder, ready, system)
 
 
@@ -37,7 +37,7 @@ def test_a_training_is_drawn_and_a_notebook_shows_it(tmp_path):
     figure = found.plot()
     assert isinstance(figure, Figure)
     leakage, distortion = figure.axes
-    assert len(leakage.lines[0].get_xdata()) == 40 and "leakage" in leakage.get_ylabel()
+    assert np.size(leakage.lines[0].get_xdata()) == 40 and "leakage" in leakage.get_ylabel()
     (fresh,) = [line for line in distortion.lines if line.get_marker() == "o"]
     assert list(np.asarray(fresh.get_xdata())) == [0.0, 20.0, 40.0]
     assert found._repr_html_().count("data:image/png;base64,") == 1

@@ -120,7 +120,7 @@ def ledger(path, budget=0.1):
     return path
 
 
-def frontier_folder(folder, system="Platoon"):
+def frontier_folder(folder, system="platoon"):
     """Three families, one of them not to be believed."""
     points = [_point("noise", at, at, 0.8 / at) for at in (1.0, 3.0, 9.0)]
     points += [_point("transport", weight, 0.1, 0.4 / weight) for weight in (5.0, 80.0)]

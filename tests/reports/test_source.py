@@ -2,12 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
 from tests.evaluation.made_audits import audit
 from tests.reports.made_folders import (
     CHARGES,
+    SETTINGS,
     audit_folder,
     certified,
     frontier_folder,
@@ -16,13 +18,15 @@ from tests.reports.made_folders import (
     run_folder,
 )
 from veil.learners import run as runs
+from veil.learners.run import Run
+from veil.registry import system_name
 from veil.reports.blocks import ReportError
-from veil.reports.sources import collect, gather, snake
+from veil.reports.sources import collect, gather
 
 
 def test_a_run_brings_its_training_its_audit_and_its_ledger(tmp_path):
     found = collect(run_folder(tmp_path / "learned"))
-    assert found.learned and found.name == "learned" and found.command_system == "platoon"
+    assert found.learned and found.name == "learned" and found.system == "platoon"
     assert (
         found.run is not None
         and found.run.history == tuple(metrics())
@@ -44,12 +48,23 @@ def test_an_audit_alone_knows_the_kind_of_its_policy_only(tmp_path):
     assert found.horizon == 50 and found.system == "platoon"
 
 
-def test_names_of_classes_and_of_commands_meet():
-    assert [snake(name) for name in ("IdmPlatoon", "Gain", "ColouredPlatoon")] == [
-        "idm_platoon",
-        "gain",
-        "coloured_platoon",
-    ]
+def test_hints_name_the_system_and_the_policy_as_the_command_line_does(tmp_path):
+    made = replace(
+        audit(), system="house", place="my/house.py:House", policy_flags=("--policy", "noise", "--sd", "1")
+    )
+    found = collect(audit_folder(tmp_path / "noise", made))
+    assert found.system == "house"
+    assert found.audit_command() == "veil audit my/house.py:House --policy noise --sd 1"
+
+
+def test_a_system_of_ones_own_has_one_name_in_runs_and_audits(tmp_path):
+    """A run says where the system is, an audit from Python knows its class."""
+    folder = run_folder(tmp_path / "learned", audited=False, shared=False)
+    run = Run(replace(SETTINGS, system="my/house.py:House"))
+    trained = replace(collect(folder), run=run)
+    audited = collect(audit_folder(tmp_path / "noise", replace(audit(), system=system_name("House"))))
+    assert trained.system == audited.system == "house" and trained.place == "my/house.py:House"
+    assert system_name("IdmPlatoon") == "idm_platoon" == system_name("idm_platoon")
 
 
 def test_an_audit_older_than_the_policy_is_doubted(tmp_path):
@@ -62,8 +77,8 @@ def test_an_audit_older_than_the_policy_is_doubted(tmp_path):
 def test_an_audit_of_another_system_is_doubted(tmp_path):
     folder = run_folder(tmp_path / "learned", audited=False)
     path = audit_folder(folder / "audit") / "audit.json"
-    path.write_text(path.read_text().replace('"system": "platoon"', '"system": "Gain"'))
-    assert "another system, Gain" in collect(folder).note
+    path.write_text(path.read_text().replace('"system": "platoon"', '"system": "gain"'))
+    assert "another system, gain" in collect(folder).note
 
 
 def test_two_folders_of_one_name_are_told_apart(tmp_path):
@@ -113,11 +128,11 @@ def test_runs_of_two_systems_are_not_put_side_by_side(tmp_path):
     first = audit_folder(tmp_path / "a")
     second = audit_folder(tmp_path / "b", audit())
     path = second / "audit.json"
-    path.write_text(path.read_text().replace('"system": "platoon"', '"system": "Gain"'))
+    path.write_text(path.read_text().replace('"system": "platoon"', '"system": "gain"'))
     with pytest.raises(ReportError, match="Make a report for each"):
         gather([first, second])
-    with pytest.raises(ReportError, match="is about Gain, not platoon"):
-        gather([first], frontier=frontier_folder(tmp_path / "f", "Gain"))
+    with pytest.raises(ReportError, match="is about gain, not platoon"):
+        gather([first], frontier=frontier_folder(tmp_path / "f", "gain"))
     with pytest.raises(ReportError, match="as many names"):
         gather([first], names=["x", "y"])
 

@@ -2,14 +2,14 @@
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, Rows, complain, grid, number, paragraphs, progress, written
 from veil.cli.parser import Flag
-from veil.cli.subject import PolicyChoice, check_subject, run_folder, subject, system_name
-from veil.registry import SYSTEMS
+from veil.cli.subject import PolicyChoice, check_subject, run_folder, run_system, subject
+from veil.registry import SYSTEMS, system_name
 from veil.settings import AuditSettings
 
 if TYPE_CHECKING:
@@ -97,9 +97,13 @@ class Audit:
         from veil.version import __version__
 
         records = self.recorded(system, policy)
+        run = run_folder(self.system)
+        place = run_system(run) if run else self.system
+        flags = ("--policy", str(run)) if run else tuple(self.sharing.words())
         store = Store(self.folder, fingerprint(system, policy, self.extent, records, __version__))
         with progress() as report:
-            return engine.audit(system, policy, self.extent, records=records, progress=report, store=store)
+            found = engine.audit(system, policy, self.extent, records=records, progress=report, store=store)
+        return replace(found, system=system_name(place), place=place, policy_flags=flags)
 
     def recorded(self, system: "System", policy: "Policy") -> "Record | None":
         """The episodes of the file, if there is one."""

@@ -1,14 +1,14 @@
 """`veil frontier`: what privacy costs, for several ways of sharing, as a table and a picture."""
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import Mistake, complain, grid, number, paragraphs, point_progress, written
 from veil.cli.parser import Flag
-from veil.cli.subject import build_system, check_system, system_name
-from veil.registry import SYSTEMS
+from veil.cli.subject import build_system, check_system
+from veil.registry import SYSTEMS, system_name
 from veil.settings import FAMILY_WORDS, FrontierSettings
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Frontier:
             kept = self.folder / "points"
             print(f"Stopped. Finished points are kept in {kept}; the same command goes on.", file=sys.stderr)
             sys.exit(130)
-        publish(found, self.folder)
+        publish(replace(found, system=system_name(self.system)), self.folder)
 
     def build(self) -> "System":
         """The system; checks what depends on it."""

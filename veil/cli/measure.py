@@ -2,14 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
 from veil.cli.subject import PolicyChoice, build_system, check_system
-from veil.registry import SYSTEMS
+from veil.registry import SYSTEMS, system_name
 from veil.settings import MeasureSettings
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ class Measure:
         with progress() as report:
             for number, log in enumerate(logs):
                 report("recordings", number, len(logs))
-                found.append(measure(system, log, self.policy, self.extent, progress=report))
+                one = measure(system, log, self.policy, self.extent, progress=report)
+                found.append(replace(one, system=system_name(self.system)))
             report("recordings", len(logs), len(logs))
         return found
 

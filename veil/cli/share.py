@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from veil.cli.console import Mistake, complain, known
 from veil.cli.parser import Flag
-from veil.cli.subject import PolicyChoice, check_subject, run_folder, subject, system_name
+from veil.cli.subject import PolicyChoice, check_subject, run_folder, subject
+from veil.registry import system_name
 
 if TYPE_CHECKING:
     from veil.sharing.sharer import Sharer

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import re
 import shlex
 import sys
 import traceback
@@ -43,16 +42,6 @@ def build_system(place: str) -> "System":
 def is_own(place: str) -> bool:
     """Whether this says where a system is: FILE.py:NAME, or MODULE:NAME."""
     return ":" in place
-
-
-def system_name(place: str) -> str:
-    """The one name of a system in folders, tables and files: in snake case, without the place.
-
-    Args:
-        place: what the command line was given, e.g. `platoon` or `models/house.py:MyHouse`.
-    """
-    name = place.rpartition(":")[2]
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() if is_own(place) else name
 
 
 def _load(place: str) -> "System":

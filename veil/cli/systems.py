@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, complain
 from veil.cli.parser import Flag
-from veil.cli.subject import build_system, check_system, system_name
-from veil.registry import SYSTEMS
+from veil.cli.subject import build_system, check_system
+from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
     from veil.systems.base import Field, System

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from veil.cli.console import Mistake, clock, complain, grid, known, written
 from veil.cli.parser import Flag, Parameters, Setting, toml_text
-from veil.cli.subject import PolicyChoice, build_system, check_system, system_name, train_command
-from veil.registry import LEAKAGE, LEARNERS, POLICIES, SYSTEMS
+from veil.cli.subject import PolicyChoice, build_system, check_system, train_command
+from veil.registry import LEAKAGE, LEARNERS, POLICIES, SYSTEMS, system_name
 from veil.settings import AuditSettings, ObjectiveWeights, PolicyDesign, TrainSettings
 
 if TYPE_CHECKING:

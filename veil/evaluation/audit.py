@@ -44,6 +44,7 @@ from veil.evaluation.verdict import VerdictInputs, reach_verdict
 from veil.io import Store, fingerprint
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
+from veil.registry import system_name
 from veil.results.audit import Audit
 from veil.results.parts import AttackResult, Quantity, ScenarioResult, Verdict
 from veil.results.text import secret_text
@@ -178,7 +179,7 @@ def _run(context: Context, given: Record | None, own: dict[str, Attack]) -> Audi
     )
     components = per_component(sides, scored, context.system) if sides is not None and context.apart else ()
     return Audit(
-        system=type(context.system).__name__,
+        system=system_name(type(context.system).__name__),
         policy=type(context.policy).__name__,
         horizon=context.options.steps,
         episodes=len(index),

@@ -16,6 +16,7 @@ from veil.recordings.reader import Log, LogError
 from veil.recordings.requirements import needs
 from veil.recordings.sharing import Progress, Reading, discounted, read_shared, summary
 from veil.recordings.verdict import judge_recording
+from veil.registry import system_name
 from veil.results.measurement import Measurement, RecordingFit, entropy
 from veil.results.text import secret_text
 from veil.settings import MeasureSettings
@@ -83,7 +84,13 @@ def _measure(
     secrets = np.asarray(model.prior.secrets)
     names = tuple(secret_text(system.secret_fields, secret) for secret in secrets)
     return Measurement(
-        *(log.name, type(system).__name__, type(policy).__name__, reading.method, reading.filtered),
+        *(
+            log.name,
+            system_name(type(system).__name__),
+            type(policy).__name__,
+            reading.method,
+            reading.filtered,
+        ),
         *(log.steps, options, secrets, names, log_prior),
         *(found.masses, found.told, found.drop, found.filter_error, found.disagreement),
         *(plain.told.value, left.masses, left.told, reading.trail),

@@ -103,7 +103,7 @@ def sections(material: Material) -> list[Section]:
 def facts(material: Material) -> list[str]:
     """What the report is about, in a few words each."""
     first = material.sources[0]
-    told = [first.command_system.replace("_", " "), f"{first.horizon} releases per run"]
+    told = [first.system.replace("_", " "), f"{first.horizon} releases per run"]
     for _, audit in material.audited[:1]:
         count = len(audit.secrets)
         told.append(f"{count} possible {first.nouns.candidate}s" if count > 1 else "one secret")
@@ -146,7 +146,7 @@ def content(material: Material) -> dict[str, object]:
 
 def _run(source: Source) -> dict[str, object]:
     audit, run = source.audit, source.run
-    told: dict[str, object] = {"name": source.name, "system": source.command_system, "note": source.note}
+    told: dict[str, object] = {"name": source.name, "system": source.system, "note": source.note}
     told |= {"verdict": None, "sentence": None, "threat_model": None, "attacks": []}
     if audit is not None:
         told |= {"verdict": audit.verdict.name, "sentence": audit.sentence}

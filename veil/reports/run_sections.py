@@ -70,7 +70,7 @@ def _ledger(source: Source) -> tuple[Block, ...]:
 def _share_command(source: Source) -> str:
     command = ["veil", "share", str(source.folder)]
     if source.run is None:
-        command = ["veil", "share", source.command_system, "--policy", source.policy]
+        command = ["veil", "share", source.place, *source.policy_flags]
     return f"{shlex.join(command)} --secret-file secret.json --budget 0.1 < sensor.jsonl"
 
 
@@ -115,7 +115,7 @@ def _training(source: Source) -> tuple[Block, ...]:
     run = source.run
     if run is None or run.result is None or not isinstance(run.settings, Settings):
         said = "Nothing was learned here: this way of sharing is ready at once. To learn one:"
-        return (Missing(said, f"veil train {source.command_system}"),)
+        return (Missing(said, f"veil train {source.place}"),)
     figure = canvas(4.4)
     limit = run.settings.objective.distortion_limit
     said = Text(_training_text(run.settings, run.result))

@@ -10,6 +10,7 @@ from veil.io import StoreError
 from veil.learners import run as runs
 from veil.learners.run import Run, Settings
 from veil.learners.training import METRICS
+from veil.registry import system_name
 from veil.reports.blocks import Block, Column, Missing, ReportError
 from veil.reports.episode import Episode, play
 from veil.results import Audit, Frontier
@@ -20,16 +21,6 @@ from veil.sharing.ledger import LedgerError
 from veil.systems.base import Nouns, System
 
 LEDGERS = ("share/ledger.jsonl", "ledger.jsonl")
-
-POLICIES = {
-    "Truth": "truth",
-    "GaussianNoise": "noise",
-    "Quantised": "quantised",
-    "Subsampled": "subsampled",
-    "Blind": "blind",
-    "Transport": "transport",
-    "Counterfactual": "counterfactual",
-}
 
 USUAL_STEPS = 50  # releases per episode that `veil audit` takes if it is told nothing
 
@@ -69,17 +60,17 @@ class Source:
 
     @property
     def system(self) -> str:
-        """Its name without capitals and underscores, as classes and commands differ in them."""
+        """Its name, the same in all files and commands."""
         if self.run is not None:
-            return plain_name(self.run.settings.system)
-        return plain_name(self.audit.system) if self.audit is not None else ""
+            return system_name(self.run.settings.system)
+        return "" if self.audit is None else self.audit.system
 
     @property
-    def command_system(self) -> str:
-        """Its name on the command line."""
+    def place(self) -> str:
+        """Where the command line finds the system."""
         if self.run is not None:
             return self.run.settings.system
-        return snake(self.audit.system) if self.audit is not None else ""
+        return "" if self.audit is None else self.audit.place or self.audit.system
 
     @property
     def horizon(self) -> int:
@@ -90,15 +81,15 @@ class Source:
         return settings.steps if isinstance(settings, Settings) else USUAL_STEPS
 
     @property
-    def policy(self) -> str:
-        """What commands call the way of sharing, as far as the folder tells."""
+    def policy_flags(self) -> tuple[str, ...]:
+        """What chooses the policy on the command line, as far as the folder tells."""
         if self.run is not None:
-            return str(self.folder)
-        return POLICIES.get(self.audit.policy, "POLICY") if self.audit is not None else "POLICY"
+            return "--policy", str(self.folder)
+        return (self.audit and self.audit.policy_flags) or ("--policy", "POLICY")
 
     def audit_command(self, *more: str) -> str:
-        """What audits it, with further flags; of an audit only the kind of policy is known."""
-        words = ["veil", "audit", self.command_system, "--policy", self.policy]
+        """The command that audits it, with further flags."""
+        words = ["veil", "audit", self.place, *self.policy_flags]
         words += [] if self.horizon == USUAL_STEPS else ["--steps", str(self.horizon)]
         return shlex.join([*words, *more])
 
@@ -188,16 +179,6 @@ def gather(
     return Material(said, tuple(sources), episodes, known, date)
 
 
-def plain_name(name: str) -> str:
-    """`idm_platoon` and `IdmPlatoon` are one system."""
-    return name.replace("_", "").lower()
-
-
-def snake(name: str) -> str:
-    """`IdmPlatoon` as commands spell it."""
-    return "".join(f"_{sign.lower()}" if sign.isupper() else sign for sign in name).lstrip("_")
-
-
 def collect(folder: Path, name: str = "") -> Source:
     """All that a folder holds; `ReportError` says what is wrong with it."""
     if not folder.is_dir():
@@ -241,11 +222,11 @@ def _same_system(sources: Sequence[Source], other: str, frontier: Path | None) -
     for source in sources[1:]:
         if source.system != first.system:
             raise ReportError(
-                f"{first.folder} is about {first.command_system}, {source.folder} about "
-                f"{source.command_system}. Make a report for each."
+                f"{first.folder} is about {first.system}, {source.folder} about {source.system}. Make a "
+                "report for each."
             )
-    if other and plain_name(other) != first.system:
-        raise ReportError(f"the frontier in {frontier} is about {other}, not {first.command_system}.")
+    if other and other != first.system:
+        raise ReportError(f"the frontier in {frontier} is about {other}, not {first.system}.")
 
 
 def _run(folder: Path) -> Run:
@@ -285,7 +266,7 @@ def _doubt(source: Source) -> str:
     if source.run is None or source.audit is None:
         return ""
     again = f"Audit again: {source.audit_command()}"
-    if plain_name(source.audit.system) != source.system:
+    if source.audit.system != source.system:
         return f"The audit in this folder is about another system, {source.audit.system}. {again}"
     ages = [path.stat().st_mtime for path in (source.folder / "audit" / AUDIT, source.folder / runs.POLICY)]
     if ages[0] < ages[1] - SLACK:

@@ -1,5 +1,6 @@
 """The sections about use: what the receiver gets, what it costs the owner, and privacy against distortion."""
 
+import shlex
 from collections.abc import Callable
 
 import numpy as np
@@ -94,7 +95,7 @@ def _episode(material: Material, source: Source) -> tuple[Block, ...]:
     if source.run is not None:
         return ()
     said = "An audit keeps no episode to draw. A folder of `veil train` has what it takes to play one:"
-    return (Missing(said, f"veil train {source.command_system} --policy {source.policy}"),)
+    return (Missing(said, shlex.join(["veil", "train", source.place, *source.policy_flags])),)
 
 
 def _episode_picture(episode: Episode) -> Picture:
@@ -158,12 +159,12 @@ def frontier_section(material: Material) -> Section:
     title = "Privacy against distortion"
     lead = "Less leakage costs distortion. How much, for several ways of sharing, and where is the floor?"
     if material.frontier is None:
-        name = material.sources[0].command_system
+        place, name = material.sources[0].place, material.sources[0].system
         said = (
             "No frontier was given. It takes about half an hour; add --frontier to `veil report` then: "
             f"--frontier frontier/{name}"
         )
-        return Section("frontier", title, lead, (Missing(said, f"veil frontier {name}"),))
+        return Section("frontier", title, lead, (Missing(said, f"veil frontier {place}"),))
     found = material.frontier
     blocks = (_frontier_picture(found, material.audited), Text(found.sentence))
     return Section("frontier", title, lead, (), (Column("", blocks),))

@@ -86,7 +86,7 @@ class Audit:
     everything, `plot` draws.
 
     Attributes:
-        system: name of the system.
+        system: name of the system, as in `veil.registry.system_name`.
         policy: name of the policy.
         horizon: releases per episode.
         episodes: episodes of the two-sided measurement.
@@ -108,6 +108,8 @@ class Audit:
         seeds: what reproduces this audit.
         seconds: by stage.
         nouns: what sentences call the system and its secret.
+        place: where the command line finds the system; empty where it was audited from Python.
+        policy_flags: what chooses the policy on the command line; empty where it was audited from Python.
         version: of the library that made it.
     """
 
@@ -133,6 +135,8 @@ class Audit:
     seeds: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     nouns: Nouns = Nouns()  # noqa: RUF009 (frozen)
+    place: str = ""
+    policy_flags: tuple[str, ...] = ()
     version: str = __version__
 
     def __eq__(self, other: object) -> bool:
@@ -379,6 +383,7 @@ class Audit:
             "scenarios": [row.to_dict() for row in self.scenarios],
             "threat_model": self.threat_model,
             "nouns": asdict(self.nouns),
+            "command": {"system": self.place, "policy": self.policy_flags},
             "seeds": self.seeds,
             "seconds": self.seconds,
             "version": self.version,
@@ -452,6 +457,8 @@ class Audit:
             utility=each(line["utility"]["quantities"], Quantity.from_dict),
             scenarios=each(line["scenarios"], ScenarioResult.from_dict),
             nouns=Nouns(**{name: text_of(noun) for name, noun in line["nouns"].items()}),
+            place=text_of(line["command"]["system"]),
+            policy_flags=each(line["command"]["policy"], text_of),
             seeds={name: int(value) for name, value in line["seeds"].items()},
             seconds={name: float(value) for name, value in line["seconds"].items()},
             realised=arrays["realised"],
