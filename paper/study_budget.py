@@ -14,10 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from veil.evaluation.bounds import TwoSidedBound, bounder_candidates
-from veil.evaluation.evaluate import Context, utility_of
+from veil.evaluation.evaluate import Evaluation, evaluate
 from veil.evaluation.scoring import score
-from veil.io import Store
+from veil.evaluation.utility import Use
 from veil.learners import run as runs
 from veil.policies import GaussianNoise, Policy, Transport, Truth
 from veil.policies.budgeted import Exhausted
@@ -27,7 +26,6 @@ from veil.sharing.budget import budgeted
 from veil.stats import Leakage, stratified_mean
 from veil.step import Record
 from veil.systems import Platoon
-from veil.systems.scenarios import nominal
 from veil.types import as_float32, as_float64
 
 FIRST = 7_000_000  # number of the first episode; no training and no evaluation in one uses these
@@ -139,34 +137,36 @@ class Study:
     def cell(self, name: str, inner: Policy, exhausted: Exhausted, budget: float) -> Cell:
         """Play and measure until the error is small enough."""
         with jax.enable_x64(True):
-            system = inner.system
-            policy = budgeted(inner, budget, exhausted, steps=self.steps)
-            context = self.context(policy)
-            rung, blocks = bounder_candidates(system, policy)[0], list[tuple[TwoSidedBound, Record]]()
+            policy, blocks = budgeted(inner, budget, exhausted, steps=self.steps), list[tuple]()
             while True:
-                numbers = FIRST + np.arange(BLOCK * len(blocks), BLOCK * (len(blocks) + 1))
-                records = context.play(policy, nominal(system), numbers, "playing")
-                blocks.append((context.sides(rung, records, numbers, self.steps, "measuring"), records))
-                sides, records = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
-                leakage = score(sides, np.asarray(records.index), context.log_prior).leakage
-                if leakage.upper.error <= budget / 5.0 or len(records.index) >= self.most:
-                    return self.summary(name, exhausted, budget, context, records, leakage)
+                block = self.evaluated(policy, FIRST + BLOCK * len(blocks), BLOCK, candidates=1)
+                blocks.append((block.bound, block.records, block.use))
+                bound, records, use = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+                index, log_prior = np.asarray(records.index), block.forecast.log_prior
+                leakage = score(bound, index, log_prior).leakage
+                if leakage.upper.error <= budget / 5.0 or len(index) >= self.most:
+                    return self.summary(name, exhausted, budget, records, use, leakage, np.exp(log_prior))
 
-    def context(self, policy: Policy) -> Context:
-        """Of an audit without files."""
-        options = AuditSettings(steps=self.steps, episodes=BLOCK, seed=self.seed)
-        return Context(policy.system, policy, options, lambda stage, done, total: None, Store())
+    def evaluated(self, policy: Policy, first: int, episodes: int, candidates: int) -> Evaluation:
+        """Evaluate so many episodes from this number on."""
+        settings = AuditSettings(steps=self.steps, episodes=episodes, seed=self.seed)
+        return evaluate(policy.system, policy, settings=settings, candidates=candidates, first_episode=first)
 
     def summary(
-        self, name: str, exhausted: str, budget: float, context: Context, records: Record, leakage: Leakage
+        self,
+        name: str,
+        exhausted: str,
+        budget: float,
+        records: Record,
+        ours: Use,
+        leakage: Leakage,
+        prior: np.ndarray,
     ) -> Cell:
         """One row of the table."""
-        index, prior = np.asarray(records.index), np.exp(context.log_prior)
+        index = np.asarray(records.index)
         rows = np.arange(min(1024, len(index)))
-        truth = self.context(Truth(context.system))
-        plain = truth.play(truth.policy, nominal(context.system), FIRST + rows, "playing")
-        ours, theirs = utility_of(context, records), utility_of(truth, plain)
-        theirs_cost = np.asarray(theirs.cost)
+        truth = self.evaluated(Truth(as_float64(Platoon())), FIRST, len(rows), candidates=0)
+        theirs_cost = np.asarray(truth.use.cost)
         change = 100.0 * (np.asarray(ours.cost)[rows] - theirs_cost) / theirs_cost.mean()
         fuel = stratified_mean(change, index[rows], prior)
         gate = np.asarray(records.public.features)[:, :, -3:]

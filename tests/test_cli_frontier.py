@@ -8,15 +8,15 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.exact_rung import exact_ladder
+from tests.exact_bounder import exact_candidates
 from veil import frontier as engine
 from veil import frontier as families
 from veil import settings as options
 from veil.cli import frontier as command
 from veil.cli import main
 from veil.cli.console import point_progress
-from veil.evaluation import evaluate as two_sides
-from veil.learners import Learner, Progress, selection
+from veil.evaluation import evaluate
+from veil.learners import Learner, Progress
 
 SMALL = ("gain", "--steps", "4", "--episodes", "6", "--updates", "2", "--weights", "2", "40")
 KINDS = ("--kinds", "noise", "displacement", "transport")
@@ -50,8 +50,7 @@ class Nudge(Learner):
 def patched():
     """Fewer strengths, exact filters, and a learner that learns nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two_sides, "bounder_candidates", exact_ladder)
-        patch.setattr(selection, "bounder_candidates", exact_ladder)
+        patch.setattr(evaluate, "bounder_candidates", exact_candidates)
         patch.setattr(families, "Pathwise", Nudge)
         patch.setattr(options, "STRENGTHS", {"noise": (1.0, 8.0), "displacement": (0.5, 1.0)})
         patch.setattr(main, "prepare", lambda: None)

@@ -13,10 +13,10 @@ from paper.reproduction import command, engine, stages
 from paper.reproduction.columns import TRUE
 from paper.reproduction.options import Extent
 from paper.reproduction.summary import summaries
-from tests.exact_rung import exact_ladder
+from tests.exact_bounder import exact_candidates
 from veil.beliefs.base import PriorBelief
 from veil.cli import main
-from veil.evaluation import evaluate as two_sides
+from veil.evaluation import evaluate
 from veil.evaluation.bounds import bounder_candidates
 from veil.io import load_arrays
 from veil.learners import run as runs
@@ -34,8 +34,10 @@ SCORE = SelectionScore(
 )
 
 
-def ladders(system, policy):
-    return bounder_candidates(system, policy) if isinstance(policy, Truth) else exact_ladder(system, policy)
+def candidates(system, policy):
+    return (
+        bounder_candidates(system, policy) if isinstance(policy, Truth) else exact_candidates(system, policy)
+    )
 
 
 class Noisy(LearnedPolicy):
@@ -99,7 +101,7 @@ def quick():
     calls = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "prepare", lambda: None)
-        patch.setattr(two_sides, "bounder_candidates", ladders)
+        patch.setattr(evaluate, "bounder_candidates", candidates)
         patch.setattr(runs, "fit", at_rest(calls))
         patch.setattr(runs, "load_policy", loaded)
         patch.setattr(command, "FAST", SMALL)

@@ -20,11 +20,9 @@ from paper.reproduction.reader import Reader
 from veil.beliefs import Scheme
 from veil.beliefs.particles import ParticleSpec
 from veil.cli.main import prepare
-from veil.evaluation.evaluate import Context
-from veil.io import Store
+from veil.evaluation.evaluate import evaluate
 from veil.policies import Counterfactual, GaussianNoise, Transport, Truth
 from veil.registry import LEARNERS
-from veil.settings import AuditSettings
 from veil.stats import Leakage, Mean
 from veil.step import Record, Transcript
 from veil.systems import Platoon, finite_prior
@@ -69,22 +67,13 @@ def record(index, speeds, spacings, shared, external):
     return jax.vmap(Record)(jnp.asarray(index), jnp.asarray(DRIVERS)[jnp.asarray(index)], states, public)
 
 
-def test_driving_is_summed_up_as_by_hand(float64, monkeypatch):
+def test_driving_is_summed_up_as_by_hand(float64):
     speeds = np.array([[15.0, 15.2, 15.1], [14.0, 13.0, 14.5]])
     spacings = np.full((2, 3), 20.0)
     shared = jnp.asarray(np.stack([speeds[:, :2] + 1.0, spacings[:, :2] - 2.0], axis=-1))
     records = record(np.array([0, 1], np.int32), speeds, spacings, shared, jnp.full((2, 2, 3), 15.0))
-    asked = []
-
-    def play(policy, scenario, rows, stage):
-        asked.append((policy, len(rows)))
-        return records
-
-    policy = Truth(Platoon())
-    context = Context(policy.system, policy, AuditSettings(), lambda *told: None, Store())
-    monkeypatch.setattr(context, "play", play)
-    found = stages.driven(context, 2)
-    assert asked == [(policy, 2)]
+    system = Platoon()
+    found = stages.driven(evaluate(system, Truth(system), records=records, candidates=0))
     a = np.array([[1.0, -0.5], [-5.0, 7.5]])
     np.testing.assert_allclose(found["squared"], [0.625, 40.625], rtol=1e-9)
     np.testing.assert_allclose(found["change"], [2.25, 156.25], rtol=1e-9)

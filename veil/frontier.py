@@ -13,13 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from veil.evaluation.episodes import Progress, in_batches
-from veil.evaluation.evaluate import (
-    Context,
-    bound_leakage,
-    choose_bounder,
-    utility_of,
-    verdict_without_attacks,
-)
+from veil.evaluation.evaluate import Evaluation, evaluate
 from veil.evaluation.scoring import refused
 from veil.evaluation.utility import table
 from veil.io import Store, StoreError, about, fingerprint, load_arrays, save_arrays, write_json
@@ -33,7 +27,7 @@ from veil.policies.transport import Transport, zero_leakage_distortion
 from veil.problem import EpisodeState, Objective, Problem, problem
 from veil.registry import system_name
 from veil.results.frontier import Frontier
-from veil.results.parts import BELIEVED, Point, mean_from_dict, mean_to_dict
+from veil.results.parts import Point, mean_from_dict, mean_to_dict
 from veil.settings import (
     LEARNED,
     AuditSettings,
@@ -45,55 +39,36 @@ from veil.settings import (
 )
 from veil.stats import Mean, stratified_mean
 from veil.systems.base import System
-from veil.systems.scenarios import nominal
 from veil.types import Key, Scalar, as_float32, as_float64
 from veil.version import __version__
 
 
-def measured(goal: FrontierGoal, context: Context, truth: dict[str, np.ndarray]) -> Point:
-    """Measure the policy of a context. Call it where double precision is enabled.
+def measured(goal: FrontierGoal, found: Evaluation, truth: dict[str, np.ndarray]) -> Point:
+    """The point of a policy that was evaluated.
 
     Args:
-        goal: what the point is.
-        context: the audit of its policy.
-        truth: the use of the same episodes by true data, see `true_use`.
+        goal: which point it is.
+        found: the evaluation.
+        truth: use of the same episodes by true data.
     """
-    rows = episodes(context)
-    records = context.play(context.policy, nominal(context.system), rows, "playing")
-    rung = choose_bounder(context)
-    sides, scored = bound_leakage(context, rung, records)
-    verdict = verdict_without_attacks(context, rung, sides, scored)
-    index = np.asarray(records.index)
-    quantities = table(context.system, vars(utility_of(context, records)), truth, None, index)
+    verdict = found.verdict()
+    quantities = table(found.system, vars(found.use), truth, None, found.index)
     by_name = {row.name: row for row in quantities}
     cost = by_name["cost"]
     assert cost.change is not None  # true data were given
-    trusted = verdict.name in BELIEVED
+    trusted = not verdict.refused
     return Point(
         goal,
-        scored.leakage if trusted else refused(scored.leakage),
+        found.leakage if trusted else refused(found.leakage),
         verdict.name,
         () if trusted else verdict.reasons,
         by_name["distortion"].value,
         cost.value,
         cost.change,
-        0 if rung is None else rung.particles,
-        len(index),
-        round(sum(context.seconds.values()), 1),
+        found.particles,
+        len(found.index),
+        round(sum(found.seconds.values()), 1),
     )
-
-
-def true_use(context: Context) -> dict[str, np.ndarray]:
-    """Cost and the like of sharing true data, on the episodes that points are measured on."""
-    scenario = nominal(context.system)
-    records = context.play(Truth(context.system), scenario, episodes(context), "playing true data")
-    return vars(utility_of(context, records))
-
-
-def episodes(context: Context) -> np.ndarray:
-    """Numbers of the episodes: equally many per secret, at least two."""
-    count = len(context.log_prior)
-    return np.arange(count * max(2, -(-context.options.episodes // count)))
 
 
 POINT, FLOOR = "point.json", "floor.json"
@@ -338,7 +313,7 @@ class _Run:
             self.progress("begins", 0, 1)
             policy = as_float64(self.policies.policy(goal))
             store = Store(self.shelf.place(goal), mark)
-            found = measured(goal, self.context(policy, store), self.truth)
+            found = measured(goal, self.evaluation(policy, store), self.truth)
             self.shelf.keep(found, mark)
         return found
 
@@ -354,11 +329,18 @@ class _Run:
             self.shelf.keep_floor(found, mark)
         return found
 
-    def context(self, policy: Policy, store: Store) -> Context:
-        """An audit of this policy."""
-        return Context(self.system, policy, self.options, self.progress, store)
+    def evaluation(self, policy: Policy, store: Store, candidates: int | None = None) -> Evaluation:
+        """Evaluate a policy on the episodes that all points are measured on."""
+        return evaluate(
+            self.system,
+            policy,
+            settings=self.options,
+            candidates=candidates,
+            progress=self.progress,
+            store=store,
+        )
 
     @cached_property
     def truth(self) -> dict[str, np.ndarray]:
         """The use of true data, once for all points."""
-        return true_use(self.context(Truth(self.system), Store()))
+        return vars(self.evaluation(Truth(self.system), Store(), candidates=0).use)

@@ -15,8 +15,8 @@ from paper.reproduction.columns import BY_NAME, Column, selected, settings
 from paper.reproduction.options import Extent
 from paper.reproduction.stages import Arrays
 from veil.distortion import expected_distance
-from veil.evaluation.episodes import select_episodes
-from veil.evaluation.evaluate import Context
+from veil.evaluation.episodes import evaluation_keys, play_episodes, select_episodes
+from veil.evaluation.evaluate import Evaluation, evaluate
 from veil.io import Store, StoreError, fingerprint
 from veil.learners import run as runs
 from veil.policies.base import Policy
@@ -24,6 +24,7 @@ from veil.policies.plain import GaussianNoise
 from veil.settings import AuditSettings
 from veil.step import Record
 from veil.systems.platoon import Platoon
+from veil.systems.scenarios import nominal
 from veil.types import as_float32, as_float64
 from veil.version import __version__
 
@@ -39,7 +40,7 @@ class Work:
         extent: how much of it.
         folder: where every stage is kept once it is done.
         only: names of columns; those that they are compared with come along.
-        report: told the column, the stage, how far that is, and of how much.
+        report: called with the column, the stage, how far that is, and of how much.
     """
 
     def __init__(
@@ -125,11 +126,11 @@ class Study:
             found = runs.Run(wanted)
         if found.result is None:
 
-            def told(line: dict[str, float]) -> None:
+            def report(line: dict[str, float]) -> None:
                 self.progress("training", int(line["update"]), wanted.training.updates)
 
             self.progress("training", 0, wanted.training.updates)
-            runs.finish(folder, wanted, runs.fit(wanted, self.system, folder, told))
+            runs.finish(folder, wanted, runs.fit(wanted, self.system, folder, report))
         with jax.enable_x64(False):
             policy = runs.load_policy(folder, as_float32(self.system))
         assert isinstance(policy, Policy)
@@ -141,11 +142,33 @@ class Study:
         mark = fingerprint(self.as_trained, self.extent, __version__)
         return Store(self.work.folder / "columns" / self.column.name, mark)
 
-    def context(self, system: Platoon, policy: Policy) -> Context:
-        """An audit of this policy in this system."""
-        extent = self.extent
-        options = AuditSettings(steps=extent.steps, episodes=extent.audit_episodes, seed=extent.seed)
-        return Context(system, policy, options, self.progress, self.store)
+    def evaluated(
+        self,
+        system: Platoon,
+        policy: Policy,
+        episodes: int,
+        candidates: int,
+        records: Record | None = None,
+    ) -> Evaluation:
+        """Evaluate a policy in a system.
+
+        Args:
+            system: the model, which is also the plant.
+            policy: the one in force.
+            episodes: all secrets together.
+            candidates: how many ways of bounding its leakage are tried.
+            records: those episodes, if they were played already.
+        """
+        settings = AuditSettings(steps=self.extent.steps, episodes=episodes, seed=self.extent.seed)
+        given = {"records": records, "progress": self.progress, "store": self.store}
+        return evaluate(system, policy, settings=settings, candidates=candidates, **given)
+
+    def played(self, policy: Policy, count: int) -> Record:
+        """The first episodes, equally many per secret, with the same random numbers for every policy."""
+        key, numbers = evaluation_keys(self.extent.seed).episodes, np.arange(count)
+        return play_episodes(
+            nominal(self.system), policy, self.extent.steps, numbers, key=key, progress=self.progress
+        )
 
     @property
     def secrets(self) -> int:
@@ -163,9 +186,9 @@ class Study:
         """Fuel and accelerations from equilibrium, see `stages.driven`."""
 
         def make() -> Arrays:
-            level = from_equilibrium(self.system)
-            context = self.context(level, with_system(self.policy, level))
-            return stages.driven(context, self.secrets * self.extent.table_episodes)
+            level, episodes = from_equilibrium(self.system), self.secrets * self.extent.table_episodes
+            policy = with_system(self.policy, level)
+            return stages.driven(self.evaluated(level, policy, episodes, candidates=0))
 
         return self._kept("driven", make)
 
@@ -173,14 +196,21 @@ class Study:
     def records(self) -> Record:
         """The episodes that are audited, of which the first are read."""
         per_secret = max(-(-self.extent.audit_episodes // self.secrets), self.extent.read_episodes, 2)
-        return stages.played(self.context(self.system, self.policy), self.secrets * per_secret)
+        with jax.enable_x64(True):
+            return self.played(self.policy, self.secrets * per_secret)
 
     @cached_property
     def audited(self) -> Arrays:
         """Leakage from both sides and distortion, see `stages.audited`."""
-        return self._kept(
-            "audited", lambda: stages.audited(self.context(self.system, self.policy), self.records)
-        )
+
+        def make() -> Arrays:
+            episodes = self.extent.audit_episodes
+            found = self.evaluated(
+                self.system, self.policy, episodes, stages.CANDIDATES, records=self.records
+            )
+            return stages.audited(found)
+
+        return self._kept("audited", make)
 
     @cached_property
     def read(self) -> Arrays | None:
@@ -190,8 +220,9 @@ class Study:
         rows = np.arange(self.secrets * self.extent.read_episodes)
 
         def make() -> Arrays:
-            context = self.context(self.system, self.policy)
-            return stages.read(context, select_episodes(self.records, rows), self.extent.particles)
+            some, key = select_episodes(self.records, rows), evaluation_keys(self.extent.seed).filters
+            given = {"key": key, "progress": self.progress}
+            return stages.read(self.system, self.policy, some, self.extent.particles, **given)
 
         return self._kept("read", make)
 
@@ -201,9 +232,11 @@ class Study:
         if not chargeable(self.policy):
             return None
         count = self.secrets * self.extent.bound_episodes
-        return self._kept(
-            "charged", lambda: stages.charged(self.context(self.system, self.as_trained), count)
-        )
+
+        def make() -> Arrays:
+            return stages.charged(self.as_trained, self.played(self.as_trained, count), self.progress)
+
+        return self._kept("charged", make)
 
     @property
     def history(self) -> list[dict[str, float]]:

@@ -13,7 +13,7 @@ from veil.attacks.guides import Twisted, Unguided
 from veil.attacks.particle_filter import ParticleFilter
 from veil.evaluation.bounds import MAIN, ParticleBounder, bounder_candidates
 from veil.evaluation.evaluate import bound_batch
-from veil.evaluation.scoring import Scored, failed_share, per_component, score
+from veil.evaluation.scoring import Scored, failed_fraction, per_component, score
 from veil.evaluation.verdict import width_limit
 from veil.rollout import play
 from veil.stats import stratified_mean
@@ -165,7 +165,7 @@ def test_a_finite_chain_is_enclosed(float64):
 def test_numbers_that_are_not_finite_are_charged_in_full(float64):
     system, policy = Case(sd=(0.2, np.nan, 0.2)).build()
     _, sides, scored = measured(system, policy)
-    assert failed_share(sides) == 1.0 and np.all(scored.bad)
+    assert failed_fraction(sides) == 1.0 and np.all(scored.bad)
     assert scored.leakage.upper.value == pytest.approx(np.log(3))
     assert np.all(np.isfinite(scored.lower)) and scored.leakage.high == pytest.approx(np.log(3))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from veil.evaluation.forecasts import Forecast, calibration, lower_bound, pooled, repaired
+from veil.evaluation.scoring import Forecast, calibration, lower_bound, pooled, repaired
 from veil.stats import (
     accuracy_from_information,
     binary_divergence,

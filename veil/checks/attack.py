@@ -12,7 +12,7 @@ import numpy as np
 from veil.attacks.base import Attack, Evidence
 from veil.attacks.kalman import KalmanBank
 from veil.checks.findings import ContractReport, Rule, Support, examined
-from veil.evaluation.forecasts import Forecast, lower_bound
+from veil.evaluation.scoring import Forecast, lower_bound
 from veil.policies.base import Policy
 from veil.policies.plain import GaussianNoise
 from veil.rollout import rollout

@@ -1,5 +1,6 @@
 """Who attacks: those the threat model grants, those who know more, and those who are wrong."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,10 +16,13 @@ from veil.attacks.guides import Unguided
 from veil.attacks.kalman import KalmanBank, MisspecifiedPolicy, Observer
 from veil.attacks.least_squares import LeastSquares
 from veil.attacks.particle_filter import Bayes
-from veil.evaluation.bounds import believes_data
-from veil.evaluation.forecasts import Forecast, calibration, lower_bound
+from veil.evaluation.episodes import Progress, episode_numbers, in_batches, select_episodes, silent
+from veil.evaluation.scoring import Forecast, calibration, lower_bound
+from veil.io import Store
 from veil.laws import Law
 from veil.policies.base import Policy
+from veil.policies.geometry import output_noise
+from veil.policies.plain import GaussianNoise
 from veil.results.parts import AttackResult
 from veil.stats import stratified_mean, stratified_rate
 from veil.step import Record, sees_state
@@ -96,6 +100,12 @@ def _mismatched(system: System, policy: Policy) -> list[Attacker]:
     return found + [bank(f"thinks {name}", model) for name, model in system.misspecified_models().items()]
 
 
+def believes_data(system: System) -> GaussianNoise:
+    """What a reader assumes who takes the releases for the truth, up to a tenth of one step's noise."""
+    spread = output_noise(system)
+    return GaussianNoise(system, jnp.where(spread > 0, 0.1 * spread, 1e-3))
+
+
 @eqx.filter_jit
 def attack_batch(
     make: Callable[[Record], Attack], records: Record, numbers: Int[Array, " B"], key: Key
@@ -106,6 +116,44 @@ def attack_batch(
         return make(record)(record.public, key=jr.fold_in(key, number))
 
     return jax.lax.map(lambda both: one(*both), (records, numbers), batch_size=16)
+
+
+def run_attack(
+    attacker: Attacker,
+    records: Record,
+    log_prior: np.ndarray,
+    *,
+    key: Key,
+    began: float | None = None,
+    progress: Progress = silent,
+    store: Store | None = None,
+) -> AttackResult:
+    """Let one attacker read episodes, and score what it finds.
+
+    Args:
+        attacker: who.
+        records: the episodes; only an assisted attacker sees more than their public side.
+        log_prior: of the secrets in these episodes.
+        key: the attacker's randomness.
+        began: when its work began, if before now.
+        progress: called with the stage, how many episodes are done, and of how many.
+        store: keeps what was found.
+    """
+    rows = np.arange(min(attacker.episodes, len(records.index)))
+    began = time.monotonic() if began is None else began
+
+    def run(part: np.ndarray) -> Array:
+        batch = select_episodes(records, part)
+        return attack_batch(attacker.make, batch, episode_numbers(part), key).log_likelihood
+
+    def make() -> dict[str, np.ndarray]:
+        found = in_batches(f"attack: {attacker.name}", run, rows, progress)
+        return {"log_likelihood": np.asarray(found), "seconds": np.asarray(time.monotonic() - began)}
+
+    name = f"attack-{attacker.name}-{attacker.key}-{len(rows)}".replace(" ", "-")
+    found = (store or Store()).keep(name, make)
+    forecast = Forecast(found["log_likelihood"], np.asarray(records.index)[rows], log_prior)
+    return attack_result(attacker.name, attacker.role, forecast, float(found["seconds"]), attacker.note)
 
 
 def attack_result(name: str, role: str, forecast: Forecast, seconds: float, note: str = "") -> AttackResult:
@@ -138,11 +186,6 @@ def several_episodes(forecast: Forecast, together: int = 4) -> Forecast:
         np.concatenate([np.arange(index.count(k)) for k in range(len(forecast.prior))]), kind="stable"
     )
     return Forecast(np.asarray(rows)[order], np.asarray(index)[order], forecast.log_prior)
-
-
-def episode_numbers(values: object) -> Array:
-    """Numbers of episodes for a compiled program."""
-    return jnp.asarray(values, jnp.int32)
 
 
 def longer(system: System, policy: Policy) -> Attacker:

@@ -1,4 +1,4 @@
-"""The audit: play episodes, bound the leakage from both sides, attack, and give a verdict.
+"""The audit: evaluate a policy, attack its transcripts, and give a verdict.
 
 In a scenario that differs from the model the two-sided bound does not hold. What is measured there comes from
 a classifier trained on transcripts of that scenario, and from a Kalman bank that has the right model of it.
@@ -6,124 +6,61 @@ a classifier trained on transcripts of that scenario, and from a Kalman bank tha
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from veil.attacks.base import Attack
-from veil.attacks.kalman import KalmanBank, MisspecifiedPolicy
+from veil.attacks.guides import filtered_path
+from veil.attacks.kalman import GaussianisedPolicy, KalmanBank, MisspecifiedPolicy, Observer
 from veil.attacks.learned import train_attack
-from veil.evaluation import evaluate as reading
-from veil.evaluation.attackers import Attacker, attack_result, attackers, longer, several_episodes
-from veil.evaluation.bounds import CoupledBounder, LeakageBounder, TwoSidedBound
+from veil.attacks.particle_filter import public_steps
+from veil.evaluation.attackers import (
+    Attacker,
+    attack_result,
+    attackers,
+    longer,
+    run_attack,
+    several_episodes,
+)
 from veil.evaluation.episodes import (
     LONGER,
     TRAINING,
     Progress,
+    evaluation_keys,
     has_features,
     in_batches,
+    play_episodes,
     replay_batch,
     select_episodes,
+    silent,
 )
-from veil.evaluation.evaluate import (
-    EPISODE_BLOCK,
-    Context,
-    bound_leakage,
-    choose_bounder,
-    leakage_over_time,
-    use_batch,
-)
+from veil.evaluation.evaluate import EPISODE_BLOCK, Evaluation, evaluate, log_prior_of, use_of
 from veil.evaluation.fit_test import LEVEL, examine_transcripts
-from veil.evaluation.forecasts import calibration, vulnerability
-from veil.evaluation.scoring import Scored, all_refused, failed_share, per_component, per_secret, refused
-from veil.evaluation.utility import Use, table
-from veil.evaluation.verdict import VerdictInputs, reach_verdict
+from veil.evaluation.scoring import all_refused, per_component, per_secret, refused, shared_components
+from veil.evaluation.utility import table
 from veil.io import Store, fingerprint
+from veil.laws import Law
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
 from veil.registry import system_name
 from veil.results.audit import Audit
-from veil.results.parts import AttackResult, Quantity, ScenarioResult, Verdict
+from veil.results.parts import AttackResult, Curves, Quantity, ScenarioResult, Verdict
 from veil.results.text import secret_text
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
-from veil.step import Record, Transcript, sees_state
+from veil.step import Record, Transcript, release_kind, sees_state
 from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal, other_scenarios
-from veil.types import as_float64
+from veil.types import Key, as_float64
 
 SCENARIO_EPISODES = 1024  # test episodes per scenario
 
-
-def learned_attack(context: Context, scenario: Scenario, records: Record) -> AttackResult:
-    """Train a classifier on fresh transcripts of a scenario and let it read the given ones."""
-    began = time.monotonic()
-
-    def played(numbers: Int[Array, " B"]) -> tuple[Int[Array, " B"], Transcript]:
-        batch = np.asarray(numbers) + TRAINING
-        made = context.play(context.policy, scenario, batch, "playing to train")
-        return jnp.asarray(made.index), made.public
-
-    def progress(done: int, total: int) -> None:
-        context.progress("training an attacker", done, total)
-
-    size = context.options.training
-    attack, training = train_attack(
-        played,
-        scenario.plant.prior,
-        episodes=size,
-        validation=max(64, size // 8),
-        key=context.train_key,
-        progress=progress,
-    )
-    note = f"{size} transcripts, validation {training.best:+.3f} nats"
-    attacker = Attacker("learned", "attack", lambda _: attack, note=note, key=scenario.name)
-    prior = np.asarray(scenario.plant.prior.log_masses)
-    return context.attack(attacker, records, began=began, log_prior=prior)
-
-
-def audit_scenarios(context: Context) -> tuple[ScenarioResult, ...]:
-    """The policy in every scenario that differs from its model."""
-    return tuple(_audit_scenario(context, scenario) for scenario in other_scenarios(context.system))
-
-
-def _audit_scenario(context: Context, scenario: Scenario) -> ScenarioResult:
-    prior = np.exp(np.asarray(scenario.plant.prior.log_masses))
-    numbers = np.arange(-(-SCENARIO_EPISODES // len(prior)) * len(prior))
-    records = context.play(context.policy, scenario, numbers, f"playing: {scenario.name}")
-    found = [learned_attack(context, scenario, records)]
-    policy = context.policy
-    if not policy.has_memory and not context.kind.fresh_law().is_point:
-        seen = MisspecifiedPolicy(policy, scenario.plant, scenario.believed)
-        right = Attacker(
-            "Kalman bank, right model",
-            "attack",
-            lambda _: KalmanBank(scenario.plant, seen),
-            key=scenario.name,
-        )
-        found.append(context.attack(right, records, log_prior=np.log(prior)))
-    used = in_batches(
-        "measuring use",
-        lambda rows: use_batch(scenario.plant, select_episodes(records, rows)),
-        numbers,
-        context.progress,
-    )
-    return ScenarioResult(
-        scenario.name,
-        stratified_mean(np.asarray(used.distortion), np.asarray(records.index), prior),
-        tuple(found),
-        float(-prior @ np.log(prior)),
-        float(prior.max()),
-    )
-
-
-REFUSALS = (
-    *("replay_mismatch", "no_upper_bound", "not_enough_particles", "filter_inconsistent"),
-    "model_does_not_fit",
-)
+MOMENTS = 5  # times along the run at which the leakage is bounded
 
 
 def audit(
@@ -133,10 +70,10 @@ def audit(
     *,
     records: Record | None = None,
     attacks: Mapping[str, Attack] | None = None,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = silent,
     store: Store | None = None,
 ) -> Audit:
-    """Measure what a policy tells about the secret of a system, and judge whether that can be believed.
+    """Measure how much a policy leaks about the secret of a system, and whether that number can be believed.
 
     Everything runs in double precision, whatever the precision of what is given.
 
@@ -146,201 +83,305 @@ def audit(
         options: the extent of the audit.
         records: episodes to audit instead of fresh ones, batched, as `veil.evaluation.load` gives them.
         attacks: more adversaries by name, made for this system and policy; held against the bound like ours.
-        progress: told the stage, how many episodes are done, and of how many.
+        progress: called with the stage, how many episodes are done, and of how many.
         store: keeps finished stages, so that an interrupted audit can go on.
     """
     with jax.enable_x64(True):
-        given = as_float64(system), as_float64(policy)
-        options = options or AuditSettings()
+        settings = options or AuditSettings()
         if records is not None:
-            options = replace(options, steps=records.public.shared.shape[1], episodes=len(records.index))
-        own = as_float64(dict(attacks or {}))
-        return _run(Context(*given, options, progress, store or Store()), as_float64(records), own)
+            settings = replace(settings, steps=records.public.shared.shape[1], episodes=len(records.index))
+        system, policy, given, own = as_float64((system, policy, records, dict(attacks or {})))
+        return _audit(_Job(system, policy, settings, progress, store or Store()), given, own)
 
 
-def _run(context: Context, given: Record | None, own: dict[str, Attack]) -> Audit:
+@dataclass(frozen=True)
+class _Job:
+    """What all stages of an audit share, in double precision."""
+
+    system: System
+    policy: Policy
+    settings: AuditSettings
+    progress: Progress
+    store: Store
+
+    @property
+    def law(self) -> Law:
+        """The type of the policy's release laws."""
+        return release_kind(self.system, self.policy)
+
+    def play(
+        self, policy: Policy, scenario: Scenario, numbers: np.ndarray, stage: str, steps: int = 0
+    ) -> Record:
+        """Play these episodes, of the audit's length if no other is given."""
+        key, steps = evaluation_keys(self.settings.seed).episodes, steps or self.settings.steps
+        return play_episodes(scenario, policy, steps, numbers, key=key, stage=stage, progress=self.progress)
+
+    def attack(
+        self, attacker: Attacker, records: Record, plant: System | None = None, *, began: float | None = None
+    ) -> AttackResult:
+        """Let one attacker read these episodes of the system, or of another plant."""
+        return run_attack(
+            attacker,
+            records,
+            log_prior_of(plant or self.system),
+            key=evaluation_keys(self.settings.seed).filters,
+            began=began,
+            progress=self.progress,
+            store=self.store,
+        )
+
+
+def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
     """All stages in turn."""
-    records = given or _play(context)
-    mismatch = _replay(context, records)
-    # A coupling plays episodes again with their private randomness, which a file does not hold.
-    rung = choose_bounder(context) if given is None or not context.policy.has_memory else None
-    sides, scored = bound_leakage(context, rung, records)
-    records = select_episodes(records, np.arange(len(scored.forecast.index)))
-    attacks = (*_attacks(context, rung, scored, records), *_invited(context, own, records))
-    found = _measured(rung, sides, scored, attacks, mismatch)
-    chance = float(np.exp(context.log_prior).max())
-    verdict = _fits(context, given, reach_verdict(found, chance))
-    index, followed = np.asarray(records.index), _follow(context, records)
-    curves = None if followed is None else reading.curves(followed["log_masses"], index, context.log_prior)
-    trusted = verdict.name not in REFUSALS
-    times, secrets = (
-        leakage_over_time(context, rung, records, scored),
-        per_secret(scored, _names(context.system)),
+    system, policy, settings = job.system, job.policy, job.settings
+    found = evaluate(
+        system,
+        policy,
+        settings=settings,
+        # A coupling plays episodes again with their private randomness, which a file does not hold.
+        candidates=0 if given is not None and policy.has_memory else None,
+        moments=MOMENTS,
+        records=given,
+        progress=job.progress,
+        store=job.store,
     )
-    components = per_component(sides, scored, context.system) if sides is not None and context.apart else ()
+    records, scored = found.records, found.scored
+    attacks = (*_attacks(job, found), *_invited(job, own, records))
+    verdict = found.verdict(attacks, _mismatches(job, records if given is None else given))
+    if given is not None and verdict.name != "replay_mismatch":
+        verdict = _fits(job, given, verdict)
+    trace = _kalman_trace(job, records)
+    names = [secret_text(system.secret_fields, row) for row in np.asarray(system.prior.secrets)]
+    secrets = per_secret(scored, names)
+    components = ()
+    if found.bound is not None and shared_components(system):
+        components = per_component(found.bound, scored, system)
+    trusted = not verdict.refused
     return Audit(
-        system=system_name(type(context.system).__name__),
-        policy=type(context.policy).__name__,
-        horizon=context.options.steps,
-        episodes=len(index),
-        particles=0 if rung is None else rung.particles,
-        method="no method applies" if rung is None else rung.name,
+        system=system_name(type(system).__name__),
+        policy=type(policy).__name__,
+        horizon=settings.steps,
+        episodes=len(found.index),
+        particles=found.particles,
+        method=found.method,
         verdict=verdict,
-        leakage=scored.leakage if trusted else refused(scored.leakage),
-        chance=chance,
-        times=times if trusted else all_refused(times),
+        leakage=found.leakage if trusted else refused(found.leakage),
+        chance=float(found.forecast.prior.max()),
+        times=found.times if trusted else all_refused(found.times),
         secrets=secrets if trusted else all_refused(secrets),
         components=components if trusted else all_refused(components),
-        curves=curves,
+        curves=None if trace is None else curves(trace["log_masses"], found.index, found.forecast.log_prior),
         attacks=attacks,
-        realised=scored.forecast.scores(),
-        posteriors=np.exp(scored.forecast.log_posterior()),
-        index=index,
-        utility=_use(context, records, followed, paired=given is None),
-        scenarios=audit_scenarios(context) if context.options.scenarios else (),
-        seeds={"seed": context.options.seed},
-        seconds=context.seconds,
-        nouns=context.system.nouns,
+        realised=found.forecast.scores(),
+        posteriors=np.exp(found.forecast.log_posterior()),
+        index=found.index,
+        utility=_utility(job, found, trace, paired=given is None),
+        scenarios=audit_scenarios(job) if settings.scenarios else (),
+        seeds={"seed": settings.seed},
+        seconds=found.seconds,
+        nouns=system.nouns,
     )
 
 
-def _play(context: Context) -> Record:
-    """Equally many episodes per secret."""
-    count = len(context.log_prior)
-    episodes = count * max(2, -(-context.options.episodes // count))
-    return context.play(context.policy, nominal(context.system), np.arange(episodes), "playing")
-
-
-def _names(system: System) -> list[str]:
-    rows = np.asarray(system.prior.secrets)
-    return [secret_text(system.secret_fields, row) for row in rows]
-
-
-def _measured(
-    rung: LeakageBounder | None,
-    sides: TwoSidedBound | None,
-    scored: Scored,
-    attacks: tuple[AttackResult, ...],
-    mismatch: int,
-) -> VerdictInputs:
-    """What the gate looks at."""
-    return VerdictInputs(
-        leakage=scored.leakage,
-        bad=0.0 if rung is None else float(scored.bad.mean()),
-        calibration=calibration(scored.forecast),
-        vulnerability=vulnerability(scored.forecast),
-        ranks=None if sides is None or rung is None or rung.particles == 0 else np.asarray(sides.rank),
-        attacks=attacks,
-        mismatch=mismatch,
-        failed=0.0 if sides is None else failed_share(sides),
-        applicable=rung is not None,
-    )
-
-
-def _fits(context: Context, given: Record | None, verdict: Verdict) -> Verdict:
+def _fits(job: _Job, given: Record, verdict: Verdict) -> Verdict:
     """Recorded data must be such as the model makes; where they are not, nothing else counts."""
-    policy = context.policy
-    if given is None or policy.has_memory or verdict.name == "replay_mismatch":
+    policy = job.policy
+    if policy.has_memory:
         return verdict
-    exact = sees_state(context.system, policy)
-    if context.kind.fresh_law().is_point and not exact:
+    exact = sees_state(job.system, policy)
+    if job.law.fresh_law().is_point and not exact:
         return verdict
-    found = examine_transcripts(context.system, policy, given.public, exact=exact)
+    found = examine_transcripts(job.system, policy, given.public, exact=exact)
     inputs = {**verdict.inputs, "fit_p": found.p_value, "fit_limit": LEVEL}
     if found.ok:
         return Verdict(verdict.name, verdict.reasons, inputs)
-    return Verdict("model_does_not_fit", found.reasons(context.system), inputs)
+    return Verdict("model_does_not_fit", found.reasons(job.system), inputs)
 
 
-def _replay(context: Context, records: Record) -> int:
+def _mismatches(job: _Job, records: Record) -> int:
     """How many transcripts cannot be replayed bit for bit."""
-    policy = context.policy
-    if not has_features(policy):
+    policy = job.policy
+    if policy.has_memory or not has_features(policy):
         return 0
 
     def run(rows: np.ndarray) -> jax.Array:
         return replay_batch(policy, select_episodes(records, rows).public)
 
-    rows = np.arange(len(records.index))
-    return int(np.sum(in_batches("replaying", run, rows, context.progress)))
+    return int(np.sum(in_batches("replaying", run, np.arange(len(records.index)), job.progress)))
 
 
-def _attacks(
-    context: Context, rung: LeakageBounder | None, scored: Scored, records: Record
-) -> tuple[AttackResult, ...]:
-    """Everybody."""
-    found: list[AttackResult] = []
-    bounded = rung is not None and not isinstance(rung, CoupledBounder)
-    if rung is not None and bounded:
-        note = rung.name + ", three runs" * (rung.particles > 0)
-        found.append(
-            attack_result("Bayes", "attack", scored.forecast, context.seconds.get("two sides", 0.0), note)
-        )
-    assisted = context.options.assisted
-    for attacker in attackers(context.system, context.policy, context.kind, assisted=assisted):
-        found.append(context.attack(attacker, records))
-    if bounded and assisted:
-        found.append(
-            attack_result("four runs of one secret", "assisted", several_episodes(scored.forecast), 0.0)
-        )
-        found.extend(_longer(context, len(records.index)))
-    if context.options.learned:
-        found.append(learned_attack(context, nominal(context.system), records))
-    return tuple(found)
+def _attacks(job: _Job, found: Evaluation) -> tuple[AttackResult, ...]:
+    """Let all attackers of the library read the episodes of an evaluation."""
+    results: list[AttackResult] = []
+    bounded, settings = found.bounder is not None and not found.coupled, job.settings
+    if bounded:
+        note = found.method + ", three runs" * (found.particles > 0)
+        seconds = found.seconds.get("two sides", 0.0)
+        results.append(attack_result("Bayes", "attack", found.forecast, seconds, note))
+    for attacker in attackers(job.system, job.policy, job.law, assisted=settings.assisted):
+        results.append(job.attack(attacker, found.records))
+    if bounded and settings.assisted:
+        together = several_episodes(found.forecast)
+        results.append(attack_result("four runs of one secret", "assisted", together, 0.0))
+        results.extend(_longer(job, len(found.index)))
+    if settings.learned:
+        results.append(learned_attack(job, nominal(job.system), found.records))
+    return tuple(results)
 
 
-def _invited(context: Context, own: dict[str, Attack], records: Record) -> list[AttackResult]:
-    """Those that the caller brought along."""
+def _invited(job: _Job, own: dict[str, Attack], records: Record) -> list[AttackResult]:
+    """Let the attackers that the caller brought along read these episodes."""
     return [
-        context.attack(Attacker(name, "attack", lambda _, it=attack: it, key=fingerprint(attack)), records)
+        job.attack(Attacker(name, "attack", lambda _, it=attack: it, key=fingerprint(attack)), records)
         for name, attack in own.items()
     ]
 
 
-def _longer(context: Context, episodes: int) -> list[AttackResult]:
-    """Who sees runs of twice the length."""
-    policy = context.policy
-    if policy.has_memory or context.kind.fresh_law().is_point:
+def _longer(job: _Job, episodes: int) -> list[AttackResult]:
+    """Let an attacker read runs of twice the length."""
+    if job.policy.has_memory or job.law.fresh_law().is_point:
         return []
     numbers = np.arange(LONGER, LONGER + min(4 * EPISODE_BLOCK, episodes))
-    scenario, twice = nominal(context.system), 2 * context.options.steps
-    records = context.play(policy, scenario, numbers, "playing twice as long", twice)
-    return [context.attack(longer(context.system, policy), records)]
+    twice = 2 * job.settings.steps
+    records = job.play(job.policy, nominal(job.system), numbers, "playing twice as long", twice)
+    return [job.attack(longer(job.system, job.policy), records)]
 
 
-def _follow(context: Context, records: Record) -> dict[str, np.ndarray] | None:
-    """The Kalman preview over time; None where a bank of filters has nothing to weigh by."""
-    policy = context.policy
-    if policy.has_memory:
-        return None
-    exact = sees_state(context.system, policy)
-    if context.kind.fresh_law().is_point and not exact:
-        return None
+def learned_attack(job: _Job, scenario: Scenario, records: Record) -> AttackResult:
+    """Train a classifier on fresh transcripts of a scenario and let it read the given ones.
 
-    def run(rows: np.ndarray) -> reading.KalmanTrace:
-        return reading.kalman_trace_batch(
-            context.system, policy, exact, select_episodes(records, rows), context.own_key
-        )
+    Args:
+        job: the audit.
+        scenario: whose transcripts.
+        records: other episodes of it, to be read.
+    """
+    began, size = time.monotonic(), job.settings.training
 
-    return vars(in_batches("over time", run, np.arange(len(records.index)), context.progress))
+    def played(numbers: Int[Array, " B"]) -> tuple[Int[Array, " B"], Transcript]:
+        made = job.play(job.policy, scenario, np.asarray(numbers) + TRAINING, "playing to train")
+        return jnp.asarray(made.index), made.public
+
+    attack, training = train_attack(
+        played,
+        scenario.plant.prior,
+        episodes=size,
+        validation=max(64, size // 8),
+        key=evaluation_keys(job.settings.seed).training,
+        progress=lambda done, total: job.progress("training an attacker", done, total),
+    )
+    note = f"{size} transcripts, validation {training.best:+.3f} nats"
+    attacker = Attacker("learned", "attack", lambda _: attack, note=note, key=scenario.name)
+    return job.attack(attacker, records, scenario.plant, began=began)
 
 
-def _use(
-    context: Context, records: Record, followed: dict[str, np.ndarray] | None, *, paired: bool
+def audit_scenarios(job: _Job) -> tuple[ScenarioResult, ...]:
+    """The policy in every scenario that differs from its model."""
+    return tuple(_audit_scenario(job, scenario) for scenario in other_scenarios(job.system))
+
+
+def _audit_scenario(job: _Job, scenario: Scenario) -> ScenarioResult:
+    policy, plant = job.policy, scenario.plant
+
+    def progress(stage: str, done: int, total: int) -> None:
+        job.progress(f"playing: {scenario.name}" if stage == "playing" else stage, done, total)
+
+    settings = replace(job.settings, episodes=SCENARIO_EPISODES)
+    found = evaluate(job.system, policy, scenario, settings, candidates=0, progress=progress)
+    results = [learned_attack(job, scenario, found.records)]
+    if not policy.has_memory and not job.law.fresh_law().is_point:
+        bank = KalmanBank(plant, MisspecifiedPolicy(policy, plant, scenario.believed))
+        right = Attacker("Kalman bank, right model", "attack", lambda _: bank, key=scenario.name)
+        results.append(job.attack(right, found.records, plant))
+    prior = found.forecast.prior
+    return ScenarioResult(
+        scenario.name,
+        stratified_mean(np.asarray(found.use.distortion), found.index, prior),
+        tuple(results),
+        float(-prior @ np.log(prior)),
+        float(prior.max()),
+    )
+
+
+def _utility(
+    job: _Job, found: Evaluation, trace: dict[str, np.ndarray] | None, *, paired: bool
 ) -> tuple[Quantity, ...]:
     """What the sharing costs and gives, beside sharing true data under the same random numbers."""
-    rows = np.arange(len(records.index))
-
-    def used(played: Record) -> dict[str, np.ndarray]:
-        def run(part: np.ndarray) -> Use:
-            return reading.use_batch(context.system, select_episodes(played, part))
-
-        return vars(in_batches("measuring use", run, rows, context.progress))
-
-    ours, truth = used(records), None
+    ours, truth = vars(found.use), None
     if paired:
-        scenario = nominal(context.system)
-        truth = used(context.play(Truth(context.system), scenario, rows, "playing true data"))
-    tracking = ours["error"] if followed is None else followed["tracking"]
-    limit = context.options.distortion_limit
-    return table(context.system, ours, truth, tracking, np.asarray(records.index), limit=limit)
+        rows = np.arange(len(found.index))
+        records = job.play(Truth(job.system), nominal(job.system), rows, "playing true data")
+        truth = vars(use_of(job.system, records, job.progress))
+    tracking = ours["error"] if trace is None else trace["tracking"]
+    limit = job.settings.distortion_limit
+    return table(job.system, ours, truth, tracking, found.index, limit=limit)
+
+
+class KalmanTrace(eqx.Module):
+    """One episode by a Kalman bank: log-masses after each release, and the error of its estimate of x."""
+
+    log_masses: Float[Array, "T K"]
+    tracking: Float[Array, " Y"]  # mean square over the run
+
+
+def _kalman_trace(job: _Job, records: Record) -> dict[str, np.ndarray] | None:
+    """The posterior over time by Kalman filters; None where these have nothing to weigh by."""
+    system, policy = job.system, job.policy
+    if policy.has_memory:
+        return None
+    exact = sees_state(system, policy)
+    if job.law.fresh_law().is_point and not exact:
+        return None
+    key = evaluation_keys(job.settings.seed).filters
+
+    def run(rows: np.ndarray) -> KalmanTrace:
+        return kalman_trace_batch(system, policy, exact, select_episodes(records, rows), key)
+
+    return vars(in_batches("over time", run, np.arange(len(records.index)), job.progress))
+
+
+@eqx.filter_jit
+def kalman_trace_batch(system: System, policy: Policy, exact: bool, records: Record, key: Key) -> KalmanTrace:
+    """Posterior over time, and how well a receiver knows the output who knows the policy.
+
+    Args:
+        system: the model.
+        policy: the one in force.
+        exact: whether the releases are the states themselves.
+        records: the episodes of one batch.
+        key: of the filters.
+    """
+
+    def one(record: Record) -> KalmanTrace:
+        adversary = Observer(system, policy) if exact else KalmanBank(system, policy)
+        log_masses = adversary.trail(record.public, key=key).log_masses
+        true = jax.vmap(system.output)(record.states[:-1])
+        if exact:
+            return KalmanTrace(log_masses, jnp.mean((record.public.shared - true) ** 2, axis=0))
+        public = public_steps(record.public)
+        paths = jax.vmap(lambda secret: filtered_path(system, GaussianisedPolicy(policy), secret, public))
+        means = jnp.einsum("tk,ktn->tn", jnp.exp(log_masses), paths(system.prior.secrets))
+        error = jax.vmap(system.output)(means) - true
+        return KalmanTrace(log_masses, jnp.mean(error**2, axis=0))
+
+    return jax.vmap(one)(records)
+
+
+def curves(log_masses: np.ndarray, index: np.ndarray, log_prior: np.ndarray) -> Curves:
+    """Mean score and mean posterior of the true secret over time.
+
+    Args:
+        log_masses: (E, T, K) of the posterior.
+        index: (E,) true secrets.
+        log_prior: (K,).
+    """
+    rows = np.arange(len(index))
+    true = log_masses[rows, :, index]
+    prior = np.exp(log_prior)
+    groups = [true[index == secret] for secret in range(len(prior))]
+    score = sum(prior[k] * (group.mean(axis=0) - log_prior[k]) for k, group in enumerate(groups))
+    masses = [np.exp(group) for group in groups]
+    return Curves(
+        np.asarray(score),
+        np.stack([group.mean(axis=0) for group in masses]),
+        np.stack([group.std(axis=0) for group in masses]),
+    )

@@ -16,24 +16,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import Observer
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
-from veil.evaluation.forecasts import Forecast, pooled
 from veil.policies.base import Policy
-from veil.policies.geometry import output_noise
-from veil.policies.plain import GaussianNoise
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
-from veil.stats import Mean, stratified_mean
 from veil.step import Record, release_kind, sees_state
 from veil.systems.base import System
 from veil.types import Key, Scalar
-
-DISAGREE = 1.5  # nats between two pilots in any log-likelihood: the episode is not understood
 
 PILOT_A, PILOT_B, MAIN, APART = range(4)
 
@@ -84,57 +77,6 @@ def two_sided_bound(
     )
 
 
-def bad_episodes(plain: np.ndarray) -> np.ndarray:
-    """Episodes on which the two pilots disagree, or in which any number is not finite."""
-    apart = np.abs(plain[:, PILOT_A] - plain[:, PILOT_B]).max(axis=1)
-    return ~np.isfinite(plain).all(axis=(1, 2)) | ~(apart < DISAGREE)
-
-
-def upper_scores(
-    sides: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """What each episode is charged, and which episodes were charged the most possible."""
-    plain, pinned = np.asarray(sides.plain), np.asarray(sides.pinned)
-    with np.errstate(invalid="ignore"):
-        bad = bad_episodes(plain[:, [PILOT_A, PILOT_B]])
-        charged = pinned - np.logaddexp.reduce(log_prior + plain[:, MAIN], axis=1)
-    # A number that is not finite in the main run counts as the worst too: never dropped, never helpful.
-    unknown = ~np.isfinite(charged)
-    return np.where(bad | unknown, -log_prior[index], charged), bad | unknown
-
-
-def forecast_of(sides: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) -> Forecast:
-    """The auditor's forecast: the mean of its runs."""
-    plain = np.moveaxis(np.asarray(sides.plain)[:, :APART], 1, 0)
-    with np.errstate(invalid="ignore"):
-        return Forecast(pooled(plain), index, log_prior)
-
-
-def component_upper(
-    sides: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray, groups: np.ndarray
-) -> np.ndarray:
-    """What each episode is charged for one component of the secret; `groups` is its value per secret.
-
-    The numerator estimates p(y | group of θ*): the pinned run stands for θ*, runs with other random numbers
-    for the rest of the group. Given y, the pair (θ*, path) is a draw from the posterior within the group, so
-    the argument of the pinned run holds for the mixture as a whole.
-    """
-    plain, pinned = np.asarray(sides.plain), np.asarray(sides.pinned)
-    numbers = np.where(np.arange(len(groups))[None, :] == index[:, None], pinned[:, None], plain[:, APART])
-    same = groups[None, :] == groups[index][:, None]
-    log_group = np.logaddexp.reduce(np.where(same, log_prior, -np.inf), axis=1)
-    with np.errstate(invalid="ignore"):
-        inside = np.logaddexp.reduce(np.where(same, log_prior + numbers, -np.inf), axis=1) - log_group
-        charged = inside - np.logaddexp.reduce(log_prior + plain[:, MAIN], axis=1)
-        bad = bad_episodes(plain[:, [PILOT_A, PILOT_B]]) | ~np.isfinite(charged)
-    return np.where(bad, -log_group, charged)
-
-
-def upper_bound(sides: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) -> Mean:
-    """Mean charge: at least the leakage, in expectation."""
-    return stratified_mean(upper_scores(sides, index, log_prior)[0], index, np.exp(log_prior))
-
-
 AGREE = 1e-7  # releases this close, relative to their size, are the same release up to round-off
 
 
@@ -152,10 +94,10 @@ class LeakageBounder(eqx.Module):
         """Per secret; 0 where the answer is exact."""
 
     @abc.abstractmethod
-    def sides(
+    def bound(
         self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
     ) -> TwoSidedBound:
-        """Both sides of the first `length` releases.
+        """Bound the leakage of the first `length` releases from both sides.
 
         Args:
             record: the episode.
@@ -182,10 +124,10 @@ class ParticleBounder(LeakageBounder):
         """Per secret."""
         return self.filter.particles
 
-    def sides(
+    def bound(
         self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
     ) -> TwoSidedBound:
-        """By `both_sides`."""
+        """By `two_sided_bound`."""
         del play_key
         return two_sided_bound(self.filter, record, length, key=key, apart=apart)
 
@@ -206,7 +148,7 @@ class ExactBounder(LeakageBounder):
         """None."""
         return 0
 
-    def sides(
+    def bound(
         self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
     ) -> TwoSidedBound:
         """The two sides are one."""
@@ -239,7 +181,7 @@ class CoupledBounder(LeakageBounder):
         """None."""
         return 0
 
-    def sides(
+    def bound(
         self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
     ) -> TwoSidedBound:
         """Zero where all transcripts agree, unknown elsewhere."""
@@ -277,12 +219,6 @@ def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, 
         ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), 128)),
         ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), 1296)),
     )
-
-
-def believes_data(system: System) -> GaussianNoise:
-    """What a reader assumes who takes the releases for the truth, up to a tenth of one step's noise."""
-    spread = output_noise(system)
-    return GaussianNoise(system, jnp.where(spread > 0, 0.1 * spread, 1e-3))
 
 
 def _gap(found: Array, given: Array) -> Array:

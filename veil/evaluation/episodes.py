@@ -1,8 +1,8 @@
-"""Episodes in batches: played, replayed and read by two threads, always in double precision."""
+"""Episodes in batches, on two threads and in double precision: played, replayed, selected."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -11,7 +11,6 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from veil.evaluation.attackers import episode_numbers
 from veil.policies.base import Policy
 from veil.rollout import play, replay
 from veil.step import Record, Transcript, first_features
@@ -27,16 +26,45 @@ BATCH = 64  # episodes per call of a compiled program
 
 WORKERS = 2
 
-# Episodes are told apart by their numbers: none is used for two purposes.
+# Every purpose has its own numbers of episodes, so that none is used twice.
 PILOT, TRAINING, LONGER, SIMULATED = 1_000_000, 2_000_000, 4_000_000, 8_000_000
+
+
+class Keys(NamedTuple):
+    """The randomness of an evaluation: of its episodes, of its filters, and of attackers that are trained."""
+
+    episodes: Key
+    filters: Key
+    training: Key
+
+
+def evaluation_keys(seed: int) -> Keys:
+    """The keys that belong to the seed of an evaluation."""
+    return Keys(*jr.split(jr.key(seed), 3))
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Report no progress."""
+    del stage, done, total
+
+
+def episode_numbers(values: np.ndarray) -> Int[Array, " B"]:
+    """Numbers of episodes, or rows of a batch, for a compiled program."""
+    return jnp.asarray(values, jnp.int32)
 
 
 def in_batches(
     stage: str, run: Callable[[np.ndarray], Tree], numbers: np.ndarray, progress: Progress
 ) -> Tree:
-    """`run` over all numbers, BATCH at a time on two threads; the last batch is filled up and cut.
+    """Run a compiled program over all numbers, BATCH at a time on two threads.
 
-    The first batch runs alone, because it compiles.
+    The last batch is filled up and its result cut. The first batch runs alone, because it compiles.
+
+    Args:
+        stage: name of the work, for `progress`.
+        run: the program; it takes BATCH numbers and returns arrays with that leading size.
+        numbers: of the episodes.
+        progress: called with the stage, how many numbers are done, and of how many.
     """
     parts = [numbers[i : i + BATCH] for i in range(0, len(numbers), BATCH)]
     filled = [np.resize(part, BATCH) for part in parts]
@@ -68,6 +96,34 @@ def play_batch(scenario: Scenario, policy: Policy, steps: int, numbers: Int[Arra
     return jax.lax.map(one, numbers) if has_features(policy) else jax.vmap(one)(numbers)
 
 
+def play_episodes(
+    scenario: Scenario,
+    policy: Policy,
+    steps: int,
+    numbers: np.ndarray,
+    *,
+    key: Key,
+    stage: str = "playing",
+    progress: Progress = silent,
+) -> Record:
+    """Play episodes of a scenario, batched [E].
+
+    Args:
+        scenario: the plant, and what the owner believes.
+        policy: the one in force.
+        steps: T, releases per episode.
+        numbers: (E,) of the episodes; secrets take turns by them.
+        key: of all episodes; policies played with one key meet the same random numbers.
+        stage: name of the work, for `progress`.
+        progress: called with the stage, how many episodes are done, and of how many.
+    """
+
+    def run(part: np.ndarray) -> Record:
+        return play_batch(scenario, policy, steps, episode_numbers(part), key)
+
+    return in_batches(stage, run, numbers, progress)
+
+
 @eqx.filter_jit
 def replay_batch(policy: Policy, public: Transcript) -> Bool[Array, " B"]:
     """Which of these transcripts have other features than a replay gives, in any bit."""
@@ -90,7 +146,7 @@ def private_key(key: Key, number: Int[Array, ""]) -> Key:
 
 
 def select_episodes(records: Record, rows: np.ndarray) -> Record:
-    """Some of the episodes."""
+    """These rows of a batch of episodes."""
     return jax.tree.map(lambda leaf: leaf[rows], records)
 
 
@@ -101,7 +157,7 @@ def simulate(
     episodes: int,
     steps: int,
     seed: int = 0,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = silent,
 ) -> Record:
     """Play episodes that no audit and no training plays, batched [E], in double precision.
 
@@ -113,13 +169,12 @@ def simulate(
         episodes: E, how many.
         steps: T, releases per episode.
         seed: of all randomness.
-        progress: told the stage, how many episodes are done, and of how many.
+        progress: called with the stage, how many episodes are done, and of how many.
     """
     with jax.enable_x64(True):
-        scenario, shared, key = nominal(as_float64(system)), as_float64(policy), jr.key(seed)
-
-        def run(numbers: np.ndarray) -> Record:
-            return play_batch(scenario, shared, steps, episode_numbers(numbers), key)
-
+        scenario = nominal(as_float64(system))
         first = SIMULATED - SIMULATED % len(scenario.believed)  # so that the first secret begins
-        return in_batches("playing", run, np.arange(first, first + episodes), progress)
+        numbers = np.arange(first, first + episodes)
+        return play_episodes(
+            scenario, as_float64(policy), steps, numbers, key=jr.key(seed), progress=progress
+        )

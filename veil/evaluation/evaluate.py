@@ -1,7 +1,12 @@
-"""What every evaluation of a policy shares: episodes played in batches and bounded from both sides."""
+"""The evaluation of a policy: play episodes, bound their leakage from both sides, measure what they cost.
+
+Audits, the choice of a policy in a training, the points of a frontier and the reproduction of the paper all
+call `evaluate`. An audit adds attackers to it.
+"""
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import equinox as eqx
@@ -9,34 +14,297 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 from scipy.special import log_softmax
 
-from veil.attacks.guides import filtered_path
-from veil.attacks.kalman import GaussianisedPolicy, KalmanBank, Observer
-from veil.attacks.particle_filter import public_steps
-from veil.evaluation.attackers import Attacker, attack_batch, attack_result, episode_numbers
+from veil.attacks.kalman import MisspecifiedPolicy
 from veil.evaluation.bounds import CoupledBounder, LeakageBounder, TwoSidedBound, bounder_candidates
-from veil.evaluation.episodes import PILOT, Progress, in_batches, play_batch, private_key, select_episodes
-from veil.evaluation.forecasts import Forecast, calibration, vulnerability
-from veil.evaluation.scoring import Scored, failed_share, score, shared_components, unknown
+from veil.evaluation.episodes import (
+    PILOT,
+    Progress,
+    episode_numbers,
+    evaluation_keys,
+    in_batches,
+    play_episodes,
+    private_key,
+    select_episodes,
+    silent,
+)
+from veil.evaluation.scoring import (
+    Forecast,
+    Scored,
+    calibration,
+    failed_fraction,
+    score,
+    shared_components,
+    unknown,
+    vulnerability,
+)
 from veil.evaluation.utility import Use, use
 from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
 from veil.io import Store
 from veil.policies.base import Policy
-from veil.results.parts import AtStep, AttackResult, Curves, Verdict
+from veil.results.parts import AtStep, AttackResult, Verdict
 from veil.settings import AuditSettings
-from veil.step import Record, release_kind
+from veil.stats import Leakage
+from veil.step import Record
 from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal
-from veil.types import Key
+from veil.types import Key, as_float64
 
 TOGETHER = 4  # episodes that a particle filter takes on at once: what fits a processor's cache
+
+PILOTS = 64  # episodes on which the bounder is chosen
+
+EPISODE_BLOCK = 256  # episodes after which the stopping rule is asked again
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes:
+        system: the plant that was played.
+        records: the episodes that were bounded, batched [E].
+        bounder: how their leakage was bounded; None where no method applies.
+        bound: both sides of every episode; None without a bounder.
+        scored: the scores of every episode.
+        times: the leakage of the first releases, at a few times along the run and at its end.
+        use: what the episodes cost and gave, batched [E].
+        seconds: time taken by stage.
+    """
+
+    system: System
+    records: Record
+    bounder: LeakageBounder | None
+    bound: TwoSidedBound | None
+    scored: Scored
+    times: tuple[AtStep, ...]
+    use: Use
+    seconds: dict[str, float]
+
+    @property
+    def index(self) -> np.ndarray:
+        """(E,) the true secrets."""
+        return np.asarray(self.records.index)
+
+    @property
+    def forecast(self) -> Forecast:
+        """The posterior of the secret by the evaluation's own filters."""
+        return self.scored.forecast
+
+    @property
+    def leakage(self) -> Leakage:
+        """Of the whole run, from both sides; whether it may be believed is for the verdict."""
+        return self.scored.leakage
+
+    @property
+    def coupled(self) -> bool:
+        """Whether the bound comes from a coupling, which gives no posterior."""
+        return isinstance(self.bounder, CoupledBounder)
+
+    @property
+    def method(self) -> str:
+        """How the leakage was bounded, in words."""
+        return "no method applies" if self.bounder is None else self.bounder.name
+
+    @property
+    def particles(self) -> int:
+        """Per secret; 0 where none were needed."""
+        return 0 if self.bounder is None else self.bounder.particles
+
+    def verdict(self, attacks: tuple[AttackResult, ...] = (), mismatch: int = 0) -> Verdict:
+        """Whether the leakage may be believed.
+
+        Args:
+            attacks: of adversaries who read the same episodes.
+            mismatch: how many episodes could not be replayed.
+        """
+        found = VerdictInputs(
+            leakage=self.leakage,
+            bad=0.0 if self.bounder is None else float(self.scored.bad.mean()),
+            calibration=calibration(self.forecast),
+            vulnerability=vulnerability(self.forecast),
+            ranks=None if self.bound is None or self.particles == 0 else np.asarray(self.bound.rank),
+            attacks=attacks,
+            mismatch=mismatch,
+            failed=0.0 if self.bound is None else failed_fraction(self.bound),
+            applicable=self.bounder is not None,
+        )
+        return reach_verdict(found, float(self.forecast.prior.max()))
+
+
+def evaluate(
+    system: System,
+    policy: Policy,
+    scenario: Scenario | None = None,
+    settings: AuditSettings | None = None,
+    *,
+    candidates: int | None = None,
+    moments: int = 1,
+    first_episode: int = 0,
+    records: Record | None = None,
+    progress: Progress = silent,
+    store: Store | None = None,
+) -> Evaluation:
+    """Play episodes of a policy, bound their leakage from both sides, and measure what they cost.
+
+    Everything runs in double precision, whatever the precision of what is given. The leakage is that against
+    an adversary who knows the scenario: its plant, and what the owner takes each secret for. Where the
+    owner's error is random, nothing bounds it from above.
+
+    Args:
+        system: the model.
+        policy: any policy.
+        scenario: where to play; the model itself if not given.
+        settings: steps, episodes, seed, and when to stop early.
+        candidates: how many ways of bounding the leakage to try, best first. All by default; with one, no
+            pilot episodes are played; with 0, nothing is bounded.
+        moments: at how many times along the run to bound the leakage, its end included.
+        first_episode: number of the first episode. What is reported must not be what was chosen by.
+        records: episodes to evaluate instead of fresh ones, batched [E]. A policy with a memory is bounded
+            only on episodes that were played with this seed.
+        progress: called with the stage, how many episodes are done, and of how many.
+        store: keeps finished stages, so that an interrupted evaluation can go on.
+    """
+    with jax.enable_x64(True):
+        settings, store, began = settings or AuditSettings(), store or Store(), time.monotonic()
+        system, policy, scenario = as_float64((system, policy, scenario))
+        where = nominal(system) if scenario is None else scenario
+        plant, keys, seconds = where.plant, evaluation_keys(settings.seed), dict[str, float]()
+        log_prior, apart = log_prior_of(plant), shared_components(plant)
+        # The policy as somebody sees it who knows the scenario.
+        seen = policy
+        if scenario is not None and not policy.has_memory:
+            seen = MisspecifiedPolicy(policy, plant, scenario.believed)
+
+        def timed(stage: str, make: Callable[[], Made]) -> Made:
+            start = time.monotonic()
+            made = make()
+            seconds[stage] = seconds.get(stage, 0.0) + time.monotonic() - start
+            return made
+
+        def played(numbers: np.ndarray, stage: str) -> Record:
+            given = {"key": keys.episodes, "stage": stage, "progress": progress}
+            return timed("playing", lambda: play_episodes(where, policy, settings.steps, numbers, **given))
+
+        def bounded(
+            bounder: LeakageBounder, played: Record, numbers: np.ndarray, length: int, stage: str
+        ) -> TwoSidedBound:
+            at = jnp.asarray(length, jnp.int32)
+
+            def run(rows: np.ndarray) -> TwoSidedBound:
+                some, named = select_episodes(played, rows), episode_numbers(numbers[rows])
+                return bound_batch(bounder, some, named, at, keys.episodes, keys.filters, apart)
+
+            def make() -> dict[str, np.ndarray]:
+                return vars(in_batches(stage, run, np.arange(len(numbers)), progress))
+
+            name = f"sides-{bounder.name}-{bounder.particles}-{length}-{numbers[0]}-{len(numbers)}"
+            arrays = timed("two sides", lambda: store.keep(name.replace(" ", "-"), make))
+            return TwoSidedBound(**{field: jnp.asarray(values) for field, values in arrays.items()})
+
+        def choose(bounders: tuple[LeakageBounder, ...]) -> LeakageBounder | None:
+            """The first that is narrow enough on pilot episodes, else the narrowest."""
+            if len(bounders) < 2:
+                return bounders[0] if bounders else None
+            numbers = np.arange(PILOT, PILOT + PILOTS)
+            pilots = played(numbers, "playing pilots")
+            best = (np.inf, bounders[0])
+            for bounder in bounders:
+                stage = f"pilot: {bounder.name}, {bounder.particles}"
+                found = bounded(bounder, pilots, numbers, settings.steps, stage)
+                scored = score(found, np.asarray(pilots.index), log_prior)
+                width = float(np.nan_to_num(scored.leakage.width, nan=np.inf) + scored.bad.mean())
+                if width < 0.5 * width_limit(scored.entropy):
+                    return bounder
+                best = min(best, (width, bounder), key=lambda pair: pair[0])
+            return best[1]
+
+        if records is None:
+            numbers = first_episode + np.arange(episode_count(settings.episodes, len(log_prior)))
+            records = played(numbers, "playing")
+        else:
+            records = as_float64(records)
+            numbers = first_episode + np.arange(len(records.index))
+        index = np.asarray(records.index)
+        bounders = () if candidates == 0 or float(where.error) > 0 else bounder_candidates(plant, seen)
+        bounder = choose(bounders[:candidates])
+
+        bound, scored, times = None, unknown(index, log_prior), ()
+        if bounder is not None:
+            coupled, blocks = isinstance(bounder, CoupledBounder), list[TwoSidedBound]()
+            while True:  # a block at a time, until the interval is narrow enough or the time is over
+                rows = np.arange(
+                    EPISODE_BLOCK * len(blocks), min(EPISODE_BLOCK * (len(blocks) + 1), len(index))
+                )
+                stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
+                block = select_episodes(records, rows)
+                blocks.append(bounded(bounder, block, numbers[rows], settings.steps, stage))
+                bound = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+                scored = score(bound, index[: rows[-1] + 1], log_prior, coupled=coupled)
+                narrow = scored.leakage.high - scored.leakage.low <= settings.interval
+                late = time.monotonic() - began > settings.seconds
+                if narrow or late or rows[-1] + 1 == len(index):
+                    break
+            index = index[: len(scored.forecast.index)]
+            records = select_episodes(records, np.arange(len(index)))
+            rows = np.arange(min(EPISODE_BLOCK, len(index)))
+            some = select_episodes(records, rows)
+            for length in sorted({-(-settings.steps * part // moments) for part in range(1, moments)}):
+                if length < settings.steps:
+                    found = bounded(bounder, some, numbers[rows], length, f"first {length} releases")
+                    early = score(found, index[rows], log_prior, coupled=coupled)
+                    times = (*times, AtStep(length, early.leakage))
+
+        return Evaluation(
+            system=plant,
+            records=records,
+            bounder=bounder,
+            bound=bound,
+            scored=scored,
+            times=(*times, AtStep(settings.steps, scored.leakage)),
+            use=use_of(plant, records, progress),
+            seconds=seconds,
+        )
+
+
+def log_prior_of(system: System) -> np.ndarray:
+    """(K,) logarithms of the prior; masses given in single precision sum to one only up to 1e-7."""
+    return log_softmax(np.asarray(system.prior.log_masses))
+
+
+def episode_count(episodes: int, secrets: int) -> int:
+    """At least so many episodes: equally many per secret, and at least two."""
+    return secrets * max(2, -(-episodes // secrets))
+
+
+def use_of(system: System, records: Record, progress: Progress = silent) -> Use:
+    """What these episodes cost and gave, batched [E].
+
+    Args:
+        system: the plant that they were played in.
+        records: the episodes.
+        progress: called with the stage, how many episodes are done, and of how many.
+    """
+
+    def run(rows: np.ndarray) -> Use:
+        return use_batch(system, select_episodes(records, rows))
+
+    return in_batches("measuring use", run, np.arange(len(records.index)), progress)
+
+
+@eqx.filter_jit
+def use_batch(system: System, records: Record) -> Use:
+    """What the episodes of one batch cost and gave."""
+    return jax.vmap(lambda record: use(system, record))(records)
 
 
 @eqx.filter_jit
 def bound_batch(
-    rung: LeakageBounder,
+    bounder: LeakageBounder,
     records: Record,
     numbers: Int[Array, " B"],
     length: Int[Array, ""],
@@ -44,257 +312,21 @@ def bound_batch(
     key: Key,
     apart: bool,
 ) -> TwoSidedBound:
-    """Both sides of these episodes."""
+    """Both sides of the episodes of one batch.
+
+    Args:
+        bounder: how.
+        records: the episodes.
+        numbers: of the episodes.
+        length: how many releases count.
+        play_key: that the episodes were played with.
+        key: of the filters.
+        apart: whether components of the secret will be asked for.
+    """
 
     def one(both: tuple[Record, Int[Array, ""]]) -> TwoSidedBound:
         record, number = both
         own, mine = private_key(play_key, number), jr.fold_in(key, number)
-        return rung.sides(record, length, play_key=own, key=mine, apart=apart)
+        return bounder.bound(record, length, play_key=own, key=mine, apart=apart)
 
     return jax.lax.map(one, (records, numbers), batch_size=TOGETHER)
-
-
-@eqx.filter_jit
-def use_batch(system: System, records: Record) -> Use:
-    """What these episodes cost and gave."""
-    return jax.vmap(lambda record: use(system, record))(records)
-
-
-class KalmanTrace(eqx.Module):
-    """One episode by a Kalman bank: log-masses after each release, and the error of its estimate of x."""
-
-    log_masses: Float[Array, "T K"]
-    tracking: Float[Array, " Y"]  # mean square over the run
-
-
-@eqx.filter_jit
-def kalman_trace_batch(system: System, policy: Policy, exact: bool, records: Record, key: Key) -> KalmanTrace:
-    """Posterior over time, and how well a receiver knows the output who knows the policy."""
-
-    def one(record: Record) -> KalmanTrace:
-        adversary = Observer(system, policy) if exact else KalmanBank(system, policy)
-        log_masses = adversary.trail(record.public, key=key).log_masses
-        true = jax.vmap(system.output)(record.states[:-1])
-        if exact:
-            return KalmanTrace(log_masses, jnp.mean((record.public.shared - true) ** 2, axis=0))
-        public = public_steps(record.public)
-        paths = jax.vmap(lambda secret: filtered_path(system, GaussianisedPolicy(policy), secret, public))
-        means = jnp.einsum("tk,ktn->tn", jnp.exp(log_masses), paths(system.prior.secrets))
-        error = jax.vmap(system.output)(means) - true
-        return KalmanTrace(log_masses, jnp.mean(error**2, axis=0))
-
-    return jax.vmap(one)(records)
-
-
-def curves(log_masses: np.ndarray, index: np.ndarray, log_prior: np.ndarray) -> Curves:
-    """Mean score and mean posterior of the true secret over time."""
-    rows = np.arange(len(index))
-    true = log_masses[rows, :, index]
-    prior = np.exp(log_prior)
-    groups = [true[index == secret] for secret in range(len(prior))]
-    score = sum(prior[k] * (group.mean(axis=0) - log_prior[k]) for k, group in enumerate(groups))
-    masses = [np.exp(group) for group in groups]
-    return Curves(
-        np.asarray(score),
-        np.stack([group.mean(axis=0) for group in masses]),
-        np.stack([group.std(axis=0) for group in masses]),
-    )
-
-
-Made = TypeVar("Made")
-
-
-class Context:
-    """One audit on its way."""
-
-    def __init__(
-        self,
-        system: System,
-        policy: Policy,
-        options: AuditSettings,
-        progress: Progress,
-        store: Store,
-    ):
-        self.system, self.policy, self.options = system, policy, options
-        self.progress, self.store = progress, store
-        self.key, self.own_key, self.train_key = jr.split(jr.key(options.seed), 3)
-        # Masses that were given in single precision sum to one only up to 1e-7.
-        self.log_prior = log_softmax(np.asarray(system.prior.log_masses))
-        self.kind = release_kind(system, policy)
-        self.apart = shared_components(system)
-        self.began = time.monotonic()
-        self.seconds: dict[str, float] = {}
-
-    @property
-    def late(self) -> bool:
-        """Whether the time for more episodes is over."""
-        return time.monotonic() - self.began > self.options.seconds
-
-    def timed(self, stage: str, make: Callable[[], Made]) -> Made:
-        """Do it and add up the seconds."""
-        began = time.monotonic()
-        made = make()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - began
-        return made
-
-    def play(
-        self, policy: Policy, scenario: Scenario, numbers: np.ndarray, stage: str, steps: int = 0
-    ) -> Record:
-        """Play these episodes."""
-        length = steps or self.options.steps
-
-        def run(part: np.ndarray) -> Record:
-            return play_batch(scenario, policy, length, episode_numbers(part), self.key)
-
-        return self.timed("playing", lambda: in_batches(stage, run, numbers, self.progress))
-
-    def sides(
-        self, rung: LeakageBounder, records: Record, numbers: np.ndarray, length: int, stage: str
-    ) -> TwoSidedBound:
-        """Both sides of these episodes, from the store if they were measured before."""
-        at = jnp.asarray(length, jnp.int32)
-
-        def run(rows: np.ndarray) -> TwoSidedBound:
-            named = episode_numbers(numbers[rows])
-            return bound_batch(
-                rung, select_episodes(records, rows), named, at, self.key, self.own_key, self.apart
-            )
-
-        def make() -> dict[str, np.ndarray]:
-            return vars(in_batches(stage, run, np.arange(len(numbers)), self.progress))
-
-        name = f"sides-{rung.name}-{rung.particles}-{length}-{numbers[0]}-{len(numbers)}".replace(" ", "-")
-        arrays = self.timed("two sides", lambda: self.store.keep(name, make))
-        return TwoSidedBound(**{field: jnp.asarray(values) for field, values in arrays.items()})
-
-    def attack(
-        self,
-        attacker: Attacker,
-        records: Record,
-        *,
-        began: float | None = None,
-        log_prior: np.ndarray | None = None,
-    ) -> AttackResult:
-        """Let one attacker read the transcripts.
-
-        Args:
-            attacker: who.
-            records: the episodes; only an assisted attacker sees more than their public side.
-            began: when its work began, if before now.
-            log_prior: of the secrets in these episodes, if not the system's.
-        """
-        rows = np.arange(min(attacker.episodes, len(records.index)))
-        began = time.monotonic() if began is None else began
-
-        def run(part: np.ndarray) -> object:
-            batch = select_episodes(records, part)
-            return attack_batch(attacker.make, batch, episode_numbers(part), self.own_key).log_likelihood
-
-        def make() -> dict[str, np.ndarray]:
-            found = in_batches(f"attack: {attacker.name}", run, rows, self.progress)
-            return {"log_likelihood": np.asarray(found), "seconds": np.asarray(time.monotonic() - began)}
-
-        name = f"attack-{attacker.name}-{attacker.key}-{len(rows)}".replace(" ", "-")
-        found = self.store.keep(name, make)
-        prior = self.log_prior if log_prior is None else log_prior
-        forecast = Forecast(found["log_likelihood"], np.asarray(records.index)[rows], prior)
-        return attack_result(attacker.name, attacker.role, forecast, float(found["seconds"]), attacker.note)
-
-
-PILOTS = 64  # episodes to choose a rung on
-
-EPISODE_BLOCK = 256  # episodes between two looks at the stopping rule
-
-MOMENTS = 5  # times along the run at which both sides are measured
-
-
-def choose_bounder(context: Context, most: int | None = None) -> LeakageBounder | None:
-    """The first rung that is narrow enough on pilot episodes, else the narrowest; None if none applies.
-
-    Args:
-        context: of the audit.
-        most: how many rungs to try; those above take several times as long.
-    """
-    rungs = bounder_candidates(context.system, context.policy)[:most]
-    if len(rungs) < 2:
-        return rungs[0] if rungs else None
-    numbers = np.arange(PILOT, PILOT + PILOTS)
-    records = context.play(context.policy, nominal(context.system), numbers, "playing pilots")
-    entropy = -float(np.exp(context.log_prior) @ context.log_prior)
-    best = (np.inf, rungs[0])
-    for rung in rungs:
-        stage = f"pilot: {rung.name}, {rung.particles}"
-        sides = context.sides(rung, records, numbers, context.options.steps, stage)
-        scored = score(sides, np.asarray(records.index), context.log_prior)
-        width = float(np.nan_to_num(scored.leakage.width, nan=np.inf) + scored.bad.mean())
-        if width < 0.5 * width_limit(entropy):
-            return rung
-        best = min(best, (width, rung), key=lambda pair: pair[0])
-    return best[1]
-
-
-def bound_leakage(
-    context: Context, rung: LeakageBounder | None, records: Record
-) -> tuple[TwoSidedBound | None, Scored]:
-    """Both sides, a block of episodes at a time until the interval or the time is reached."""
-    index = np.asarray(records.index)
-    if rung is None:
-        return None, unknown(index, context.log_prior)
-    blocks: list[TwoSidedBound] = []
-    while True:
-        first = EPISODE_BLOCK * len(blocks)
-        rows = np.arange(first, min(first + EPISODE_BLOCK, len(index)))
-        stage = f"{rung.name}, {first + len(rows)} of {len(index)}"
-        blocks.append(context.sides(rung, select_episodes(records, rows), rows, context.options.steps, stage))
-        sides = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
-        seen = index[: rows[-1] + 1]
-        scored = score(sides, seen, context.log_prior, coupled=isinstance(rung, CoupledBounder))
-        leakage = scored.leakage
-        narrow = leakage.high - leakage.low <= context.options.interval
-        if narrow or context.late or len(seen) == len(index):
-            return sides, scored
-
-
-def leakage_over_time(
-    context: Context, rung: LeakageBounder | None, records: Record, scored: Scored
-) -> tuple[AtStep, ...]:
-    """Both sides at a few times along the run."""
-    steps = context.options.steps
-    last = AtStep(steps, scored.leakage)
-    if rung is None:
-        return (last,)
-    rows = np.arange(min(EPISODE_BLOCK, len(records.index)))
-    some, found = select_episodes(records, rows), []
-    for length in sorted({-(-steps * part // MOMENTS) for part in range(1, MOMENTS)} - {steps}):
-        sides = context.sides(rung, some, rows, length, f"first {length} releases")
-        coupled = isinstance(rung, CoupledBounder)
-        at = score(sides, np.asarray(some.index), context.log_prior, coupled=coupled)
-        found.append(AtStep(length, at.leakage))
-    return (*found, last)
-
-
-def verdict_without_attacks(
-    context: Context, rung: LeakageBounder | None, sides: TwoSidedBound | None, scored: Scored
-) -> Verdict:
-    """The gate, without attackers and without a replay."""
-    found = VerdictInputs(
-        leakage=scored.leakage,
-        bad=0.0 if rung is None else float(scored.bad.mean()),
-        calibration=calibration(scored.forecast),
-        vulnerability=vulnerability(scored.forecast),
-        ranks=None if sides is None or rung is None or rung.particles == 0 else np.asarray(sides.rank),
-        attacks=(),
-        mismatch=0,
-        failed=0.0 if sides is None else failed_share(sides),
-        applicable=rung is not None,
-    )
-    return reach_verdict(found, float(np.exp(context.log_prior).max()))
-
-
-def utility_of(context: Context, records: Record) -> Use:
-    """What these episodes cost and gave."""
-
-    def run(part: np.ndarray) -> Use:
-        return use_batch(context.system, select_episodes(records, part))
-
-    return in_batches("measuring use", run, np.arange(len(records.index)), context.progress)

@@ -9,22 +9,15 @@ filters does not pass for a quiet one.
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
-from veil.attacks.kalman import MisspecifiedPolicy
-from veil.evaluation.bounds import bounder_candidates
-from veil.evaluation.episodes import in_batches, select_episodes
-from veil.evaluation.evaluate import Context, use_batch
-from veil.evaluation.scoring import score, unknown
+from veil.evaluation.evaluate import evaluate
 from veil.evaluation.verdict import width_limit
-from veil.io import Store
 from veil.learners.base import Family
 from veil.policies.base import Policy
 from veil.problem import Problem
 from veil.settings import AuditSettings
 from veil.stats import ERRORS, Leakage, Mean, stratified_mean
-from veil.types import as_float64
 
 Number = TypeVar("Number", float, np.ndarray)
 
@@ -127,27 +120,12 @@ def sample(
         seed: of the episodes and of the particles.
         first: number of the first episode. What is reported must not be what was chosen by.
     """
-    with jax.enable_x64(True):
-        problem, policy = as_float64(problem), as_float64(policy)
-        scenario, plant = problem.scenario, problem.scenario.plant
-        # As modelled this is the policy itself; otherwise the policy as one who knows the scenario sees it.
-        private = policy.has_memory
-        seen = policy if private else MisspecifiedPolicy(policy, plant, scenario.believed)
-        options = AuditSettings(steps=problem.steps, episodes=max(2, episodes), seed=seed)
-        context = Context(plant, seen, options, _silent, Store())
-        rows = np.arange(-(-episodes // problem.secrets) * problem.secrets)
-        records = context.play(policy, scenario, first + rows, "looking")
-        use = in_batches(
-            "looking", lambda part: use_batch(plant, select_episodes(records, part)), rows, _silent
-        )
-        rungs, index = bounder_candidates(plant, seen), np.asarray(records.index)
-        if rungs:
-            sides = context.sides(rungs[0], records, first + rows, problem.steps, "looking")
-            scored = score(sides, index, context.log_prior, coupled=private)
-        else:
-            scored = unknown(index, context.log_prior)
-    cost, distortion = np.asarray(use.cost) * problem.steps, np.asarray(use.distortion)
-    return EpisodeSample(index, scored.forecast.claims(), scored.upper, cost, distortion, scored.leakage)
+    settings = AuditSettings(steps=problem.steps, episodes=max(2, episodes), seed=seed)
+    found = evaluate(policy.system, policy, problem.scenario, settings, candidates=1, first_episode=first)
+    cost, distortion = np.asarray(found.use.cost) * problem.steps, np.asarray(found.use.distortion)
+    return EpisodeSample(
+        found.index, found.forecast.claims(), found.scored.upper, cost, distortion, found.leakage
+    )
 
 
 def _score(problem: Problem, found: EpisodeSample) -> SelectionScore:
@@ -173,7 +151,3 @@ def counted(found: EpisodeSample, claimed: Mean) -> float:
     agree = abs(leakage.width) <= width_limit(leakage.entropy)
     modest = claimed.high(ERRORS) < leakage.lower.low(ERRORS)
     return claimed.value if agree and not modest else leakage.upper.value
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    del stage, done, total

@@ -17,11 +17,11 @@ class Exact(LeakageBounder):
     def particles(self):
         return 0
 
-    def sides(self, record, length, *, play_key, key, apart):
+    def bound(self, record, length, *, play_key, key, apart):
         del length, play_key
         found = self.bank(record.public, key=key).log_likelihood
         return _exact_bound(found, found[record.index], record, apart)
 
 
-def exact_ladder(system, policy):
+def exact_candidates(system, policy):
     return (Exact(KalmanBank(system, policy)),)
