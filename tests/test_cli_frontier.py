@@ -86,9 +86,9 @@ def finished(patched, compiled, tmp_path_factory):
     folder, counts = tmp_path_factory.mktemp("frontier"), {}
     whole = engine.measured
 
-    def counted(goal, context, truth):
+    def counted(goal, *rest, **more):
         before = len(compiled)
-        point = whole(goal, context, truth)
+        point = whole(goal, *rest, **more)
         counts[goal.name] = len(compiled) - before
         return point
 
@@ -103,9 +103,9 @@ def work(monkeypatch):
     """Which points are measured and how many policies are trained from here on."""
     done, whole, learn = [], engine.measured, families.train_policy
 
-    def measured(goal, *rest):
+    def measured(goal, *rest, **more):
         done.append(goal.name)
-        return whole(goal, *rest)
+        return whole(goal, *rest, **more)
 
     def train(*some, **more):
         done.append("train")
@@ -180,7 +180,7 @@ def test_what_a_point_depends_on_is_measured_again(finished, work, monkeypatch):
     def stop(*some, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "measured", lambda goal, *rest: work.append(goal.name) or stop())
+    monkeypatch.setattr(engine, "measured", lambda goal, *rest, **more: work.append(goal.name) or stop())
     monkeypatch.setattr(families, "train_policy", lambda *some, **more: work.append("train") or stop())
     assert run(*SMALL, "--kinds", "transport", "--episodes", "9", "--out", folder) == 130
     assert run(*SMALL, "--kinds", "transport", "--price", "0.3", "--out", folder) == 130

@@ -167,7 +167,8 @@ def test_a_second_run_does_no_work_and_a_damaged_stage_is_done_again(told, quick
     for stage in ("audited", "read", "charged"):
         monkeypatch.setattr(stages, stage, broken)
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "played", broken)
+        patch.setattr(engine, "evaluate", broken)
+        patch.setattr(engine, "play_episodes", broken)
         before = again(folder)
     assert len(quick) == trainings
     part = folder / "columns" / TRUE / "parts" / "driven.npz"

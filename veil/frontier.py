@@ -12,8 +12,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from veil.evaluation.episodes import Progress, in_batches
-from veil.evaluation.evaluate import Evaluation, evaluate
+from veil.evaluation.episodes import Progress, in_batches, silent
+from veil.evaluation.evaluate import evaluate
 from veil.evaluation.scoring import refused
 from veil.evaluation.utility import table
 from veil.io import Store, StoreError, about, fingerprint, load_arrays, save_arrays, write_json
@@ -43,16 +43,30 @@ from veil.types import Key, Scalar, as_float32, as_float64
 from veil.version import __version__
 
 
-def measured(goal: FrontierGoal, found: Evaluation, truth: dict[str, np.ndarray]) -> Point:
-    """The point of a policy that was evaluated.
+def measured(
+    goal: FrontierGoal,
+    system: System,
+    policy: Policy,
+    settings: AuditSettings,
+    truth: dict[str, np.ndarray],
+    *,
+    progress: Progress = silent,
+    store: Store | None = None,
+) -> Point:
+    """Evaluate the policy of a point.
 
     Args:
         goal: which point it is.
-        found: the evaluation.
+        system: the model.
+        policy: the one of this point.
+        settings: of the evaluation, the same for all points.
         truth: use of the same episodes by true data.
+        progress: called with the stage, how many episodes are done, and of how many.
+        store: keeps finished stages.
     """
+    found = evaluate(system, policy, settings=settings, progress=progress, store=store)
     verdict = found.verdict()
-    quantities = table(found.system, vars(found.use), truth, None, found.index)
+    quantities = table(system, vars(found.use), truth, None, found.index)
     by_name = {row.name: row for row in quantities}
     cost = by_name["cost"]
     assert cost.change is not None  # true data were given
@@ -124,7 +138,7 @@ def zero_leakage_floor(
     steps: int,
     episodes: int,
     *,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = silent,
     key: Key,
 ) -> Mean:
     """Mean over steps and episodes of what perfect privacy costs without noise.
@@ -137,7 +151,7 @@ def zero_leakage_floor(
         policy: all the way, with little noise.
         steps: per episode.
         episodes: at least; each secret has as many.
-        progress: told how many are done.
+        progress: called with the stage, how many are done, and of how many.
         key: of all episodes.
     """
     count = policy.system.prior.secrets.shape[0]
@@ -184,7 +198,7 @@ class Policies:
         system: in double precision.
         extent: of the frontier.
         place: the folder of a point; learned policies are kept there.
-        progress: told how many updates are made.
+        progress: called with the stage, how many updates are made, and of how many.
     """
 
     def __init__(self, system: System, extent: FrontierSettings, place: Place, progress: PointReport):
@@ -268,7 +282,7 @@ def trace_frontier(
         system: whose; everything is measured in double precision.
         extent: which points.
         folder: where every point is kept as soon as it is measured.
-        report: told the point, what is done about it, how far that is, and of how much.
+        report: called with the point, what is done about it, how far that is, and of how much.
     """
     with jax.enable_x64(True):
         return _Run(as_float64(system), extent or FrontierSettings(), folder, report).all()
@@ -313,7 +327,8 @@ class _Run:
             self.progress("begins", 0, 1)
             policy = as_float64(self.policies.policy(goal))
             store = Store(self.shelf.place(goal), mark)
-            found = measured(goal, self.evaluation(policy, store), self.truth)
+            given = {"progress": self.progress, "store": store}
+            found = measured(goal, self.system, policy, self.options, self.truth, **given)
             self.shelf.keep(found, mark)
         return found
 
@@ -329,18 +344,9 @@ class _Run:
             self.shelf.keep_floor(found, mark)
         return found
 
-    def evaluation(self, policy: Policy, store: Store, candidates: int | None = None) -> Evaluation:
-        """Evaluate a policy on the episodes that all points are measured on."""
-        return evaluate(
-            self.system,
-            policy,
-            settings=self.options,
-            candidates=candidates,
-            progress=self.progress,
-            store=store,
-        )
-
     @cached_property
     def truth(self) -> dict[str, np.ndarray]:
         """The use of true data, once for all points."""
-        return vars(self.evaluation(Truth(self.system), Store(), candidates=0).use)
+        truth, settings = Truth(self.system), self.options
+        found = evaluate(self.system, truth, settings=settings, candidates=0, progress=self.progress)
+        return vars(found.use)

@@ -66,7 +66,6 @@ class Evaluation:
     """What an evaluation found.
 
     Attributes:
-        system: the plant that was played.
         records: the episodes that were bounded, batched [E].
         bounder: how their leakage was bounded; None where no method applies.
         bound: both sides of every episode; None without a bounder.
@@ -76,7 +75,6 @@ class Evaluation:
         seconds: time taken by stage.
     """
 
-    system: System
     records: Record
     bounder: LeakageBounder | None
     bound: TwoSidedBound | None
@@ -260,7 +258,6 @@ def evaluate(
                     times = (*times, AtStep(length, early.leakage))
 
         return Evaluation(
-            system=plant,
             records=records,
             bounder=bounder,
             bound=bound,
