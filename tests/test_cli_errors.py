@@ -18,7 +18,7 @@ from veil.cli.parser import settings
 from veil.evaluation import audit as engine
 from veil.io import save_arrays
 from veil.learners import run as runs
-from veil.learners.run import SCHEMA
+from veil.learners.manifest import SCHEMA
 from veil.learners.training import CHECKPOINT
 
 SECRET = ["--secret-file", "secret.json"]

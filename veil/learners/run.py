@@ -8,27 +8,21 @@ says where the run was begun, `policy.json` what the arrays of the policy are.
 import hashlib
 import json
 import math
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-import equinox as eqx
 import jax
 import jax.random as jr
-import numpy as np
 
-from veil.beliefs.particles import ParticleSpec, Scheme
 from veil.io import StoreError, about, load_arrays, plain, replace_text, save_arrays, write_json
 from veil.leakage.per_step import Measure
 from veil.learners.design import initial_policy
 from veil.learners.loggers import Logger
+from veil.learners.manifest import ADVICE, check_manifest, environment, manifest
 from veil.learners.training import CHECKPOINT, METRICS, Report, Trained, train
 from veil.policies.base import Policy
-from veil.policies.scaling import Limits
 from veil.problem import Objective
 from veil.registry import LEAKAGE, POLICIES
 from veil.results import text
@@ -252,86 +246,9 @@ def _value(name: str, kind: Any, given: object) -> object:
     return given
 
 
-SCHEMA = 1  # of policy.json and of the order of the arrays in policy.safetensors
-
-PACKAGES = ("veil", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "safetensors")
-
-
-def environment() -> dict[str, object]:
-    """Versions and the kind of machine; nothing that names the machine or its owner."""
-    return {
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "release": platform.release(),
-        "machine": platform.machine(),
-        "processors": os.cpu_count(),
-        "device": jax.default_backend(),
-        "packages": {name: _version(name) for name in PACKAGES},
-    }
-
-
-def manifest(policy: Policy, system: str, digest: str) -> dict[str, object]:
-    """What the arrays of a policy are, and what it does that is not in them.
-
-    Args:
-        policy: as it was saved.
-        system: its name.
-        digest: SHA-256 of the file.
-    """
-    leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(policy, eqx.is_array))[0]
-    arrays = [
-        {
-            "name": f"{i:04d}",
-            "path": jax.tree_util.keystr(path),
-            "shape": leaf.shape,
-            "dtype": str(leaf.dtype),
-        }
-        for i, (path, leaf) in enumerate(leaves)
-    ]
-    kinds = {str(leaf.dtype) for _, leaf in leaves if np.issubdtype(leaf.dtype, np.floating)}
-    trackers = _parts(policy, ParticleSpec)
-    return {
-        "schema": SCHEMA,
-        "veil": _version("veil"),
-        "system": system,
-        "policy": type(policy).__name__,
-        "dtype": ", ".join(sorted(kinds)),
-        "particles_per_secret": max([one.count for one in trackers], default=0),
-        "thresholds": thresholds(policy),
-        "public_seed": "one per episode; it is in every transcript and every ledger",
-        "sha256": digest,
-        "arrays": arrays,
-    }
-
-
-def thresholds(policy: Policy) -> dict[str, float]:
-    """Below which share of effective particles a belief resamples, and the limits of a learned kernel."""
-    found = dict[str, float]()
-    for scheme in _parts(policy, Scheme):
-        found["effective_share"] = float(scheme.threshold)
-    for limits in _parts(policy, Limits):
-        found |= {f"{name}_limit": float(value) for name, value in vars(limits).items()}
-    return found
-
-
-def _parts(policy: Policy, kind: type) -> list:
-    """All parts of this kind."""
-    parts = jax.tree.leaves(policy, is_leaf=lambda part: isinstance(part, kind))
-    return [part for part in parts if isinstance(part, kind)]
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # run from the sources
-        return "unknown"
-
-
 RUN, POLICY = "run.json", "policy.safetensors"
 
 ENVIRONMENT, MANIFEST = "environment.json", "policy.json"
-
-ADVICE = "Restore the file, or begin anew with `veil train --again`."
 
 
 def begin(folder: Path, settings: Settings | Ready) -> None:
@@ -433,25 +350,13 @@ def load_policy(folder: Path, system: System) -> Policy:
     run = _read(folder)
     if not run.finished:
         raise StoreError(f"The run in {folder} is not finished: the command that began it goes on.")
-    _check_manifest(folder / MANIFEST)
+    check_manifest(folder / MANIFEST)
     settings = run.settings
     if isinstance(settings, Ready):
         return load_arrays(folder / POLICY, settings.sharing.build(system))
     # All that is random in the skeleton is replaced, units included.
     skeleton = initial_policy(settings.design, system, settings.steps, key=jr.key(0))
     return load_arrays(folder / POLICY, skeleton)
-
-
-def _check_manifest(path: Path) -> None:
-    """Refuse arrays in an order that this version does not know."""
-    try:
-        schema = json.loads(path.read_text(encoding="utf-8"))["schema"]
-    except FileNotFoundError:  # for readers outside; the arrays are checked by their sum and shapes
-        return
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is not the manifest of a policy. {ADVICE}") from error
-    if schema != SCHEMA:
-        raise StoreError(f"{path} has schema {schema}; this version reads {SCHEMA}. {ADVICE}")
 
 
 def history(folder: Path) -> list[dict[str, float]]:
