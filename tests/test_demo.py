@@ -18,7 +18,8 @@ from veil.learners import run as runs
 from veil.learners.run import Ready
 from veil.learners.training import METRICS, Trained
 from veil.policies import Truth
-from veil.sharing.account import Receipt, Release, read_account
+from veil.sharing.account import read_account
+from veil.sharing.ledger import Receipt, Release
 from veil.systems import Gain, Platoon
 from veil.types import as_float32
 

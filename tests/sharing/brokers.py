@@ -17,7 +17,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from veil.sharing import Accountant, Fault, Ledger, Sharer, mqtt
-from veil.sharing.account import release_of
+from veil.sharing.ledger import release_of
 from veil.systems import Gain
 
 ABOUT = {"system": "Gain", "policy": "stand", "seed": 1, "budget": None}
@@ -40,6 +40,7 @@ class Stand(Sharer):
         self.dies_at = dies_at
         self.system, self.strict, self.alarm, self.accountant = Gain(), strict, "", Accountant()
         self.ledger: Ledger = Ledger(path, ABOUT)
+        self._memory = None
 
     @property
     def next_step(self):

@@ -13,21 +13,20 @@ import sys
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 import jax
-import numpy as np
 
 from veil.cli import main
-from veil.sharing import snapshot
+from veil.sharing import snapshots
 from veil.sharing.ledger import Ledger
-from veil.sharing.secret_files import MemoryFile
+from veil.sharing.snapshots import MemoryFile
 
 # Points between the first byte in the ledger and the first byte on the way out, the others, and those of a
 # policy with private memory.
 INSIDE = ("half a line", "line not synced", "line not emitted")
 AROUND = ("half the room", "snapshot not in place", "nothing written", "half emitted", "emitted")
-MEMORY = ("half a memory", "memory not in place")
+MEMORY = ("half a memory", "memory not synced")
 FAILURES = ("full disk", "bug", "abort")  # ends of other kinds
 
 SNAPSHOTS = 16  # steps between two; usually there are more
@@ -54,7 +53,7 @@ def share(arguments: Sequence[str], death: Death | None, folder: Path, streams: 
     """Run the command in a folder, with pipes as input and output; errors go into a file there."""
     os.chdir(folder)
     os.environ["VEIL_CACHE"] = str(folder / "cache")
-    snapshot.EVERY = SNAPSHOTS
+    snapshots.EVERY = SNAPSHOTS
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
@@ -104,14 +103,14 @@ def _doom(owner: type, name: str, chosen: Callable[[Any], bool], doom: Callable[
 
 
 def _doom_snapshot(first: int) -> None:
-    due = snapshot.due
+    due = snapshots.due
 
     def doomed(step: int) -> bool:
         if due(step) and step >= first:
             _not_in_place()
         return due(step)
 
-    snapshot.due = doomed
+    snapshots.due = doomed
 
 
 def _half_a_line() -> None:
@@ -144,14 +143,7 @@ def _synced() -> None:
 
 
 def _half_a_memory() -> None:
-    save = np.savez
-
-    def cut(file: BinaryIO, **content: Any) -> NoReturn:
-        save(file, **content)
-        file.truncate(file.tell() // 2)
-        die()
-
-    np.savez = cut
+    _cut_write(lambda content: any(content))
 
 
 def _not_in_place() -> None:
@@ -173,7 +165,7 @@ DOOMS: dict[str, Callable[[], None]] = {
     "line not synced": _not_synced,
     "line not emitted": _synced,
     "half a memory": _half_a_memory,
-    "memory not in place": _not_in_place,
+    "memory not synced": _not_synced,
     "bug": _bug,
     "full disk": _full_disk,
     "abort": os.abort,

@@ -19,7 +19,7 @@ from tests.sharing.streams import NOISE, noise_policy
 from tests.torture import NEVER, Life
 from veil.sharing import Sharer
 from veil.sharing import step_program as engines_module
-from veil.sharing.secret_files import SecretError, read_secret
+from veil.sharing.inputs import SecretError, read_secret
 from veil.systems import Gain
 
 SECRET, OTHER = 0.612345678901, 0.487654321098  # neither is on the prior

@@ -5,6 +5,7 @@ import os
 import stat
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,11 +23,11 @@ from tests.sharing.streams import (
     value,
 )
 from veil.policies import GaussianNoise
-from veil.sharing import Accountant, Fault, LedgerError, Sharer, snapshot
+from veil.sharing import Accountant, Fault, LedgerError, Sharer, snapshots
 from veil.sharing import step_program as engines_module
-from veil.sharing.alarm import Alarm, _normal_score
-from veil.sharing.secret_files import checked_secret, in_prior
-from veil.sharing.step_program import BeliefEngine
+from veil.sharing.inputs import checked_secret, in_prior
+from veil.sharing.sharer import Alarm, _normal_score
+from veil.sharing.step_program import StepEngine
 from veil.systems import Platoon
 
 BUDGET = 0.15
@@ -161,14 +162,15 @@ def test_an_edited_ledger_another_policy_and_a_second_process_are_refused(story,
 
 def test_a_ledger_that_this_program_would_have_charged_otherwise_is_refused(story, tmp_path, monkeypatch):
     """The chain holds, but the numbers are those of another version or machine: the spending is not known."""
-    copy, again = tmp_path / "ledger.jsonl", BeliefEngine.again
+    copy, again = tmp_path / "ledger.jsonl", StepEngine.again
     copy.write_bytes(story[3].read_bytes())
 
     def otherwise(engine, entry):
         made = again(engine, entry)
-        return replace(made, charge=made.charge + 1e-6)
+        charged = eqx.tree_at(lambda one: one.decision.charge, made.public, made.charge + 1e-6)
+        return replace(made, public=charged)
 
-    monkeypatch.setattr(BeliefEngine, "again", otherwise)
+    monkeypatch.setattr(StepEngine, "again", otherwise)
     with pytest.raises(LedgerError, match="Step 1 of the ledger was charged otherwise"):
         Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy)
 
@@ -287,18 +289,18 @@ def test_residuals_that_go_on_or_drift_raise_the_alarm():
 
 def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, monkeypatch):
     """With the snapshot, without it and with an edited one the stream stands at the same bits."""
-    monkeypatch.setattr(snapshot, "EVERY", 20)
+    monkeypatch.setattr(snapshots, "EVERY", 20)
     path, plant = tmp_path / "ledger.jsonl", Plant(8)
     with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
         run(sharer, plant, 47)
-    kept = snapshot.beside(path)
-    states, replayed, again = [], [], BeliefEngine.again
+    kept = snapshots.beside(path)
+    states, replayed, again = [], [], StepEngine.again
 
     def noted(self, entry):
         replayed.append(entry["step"])
         return again(self, entry)
 
-    monkeypatch.setattr(BeliefEngine, "again", noted)
+    monkeypatch.setattr(StepEngine, "again", noted)
     for change in (lambda whole: whole, lambda whole: whole[:-1] + b"?", None):
         if change is None:
             kept.unlink()

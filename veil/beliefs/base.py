@@ -37,6 +37,11 @@ class Belief(eqx.Module):
     secrets: eqx.AbstractVar[Float[Array, "K P"]]
     log_masses: eqx.AbstractVar[Float[Array, " K"]]
 
+    @property
+    def particle_count(self) -> int:
+        """Particles per secret; 0 where the belief has none."""
+        return 0
+
     @abc.abstractmethod
     def moments(self) -> Gaussian:
         """Mean and covariance of x_t given each secret, batched [K]; the scale may have zero columns."""

@@ -70,6 +70,11 @@ class ParticleBelief(Belief):
         kept = origin if scheme.proposal.needs_origin else None
         return cls(prior.secrets, prior.log_masses, states, log_weights, kept, scheme)
 
+    @property
+    def particle_count(self) -> int:
+        """As many as there are weights."""
+        return self.log_weights.shape[1]
+
     def moments(self) -> Gaussian:
         """Weighted mean and covariance of the states of each secret."""
         weights = jnp.exp(self.log_weights)

@@ -47,6 +47,11 @@ class PooledBelief(Belief):
             first.secrets, first.log_masses, labels, first.states.reshape(-1, size), joint, first.scheme
         )
 
+    @property
+    def particle_count(self) -> int:
+        """On average over the secrets."""
+        return self.states.shape[0] // self.secrets.shape[0]
+
     def moments(self) -> Gaussian:
         """Weighted mean and covariance per secret; those of the whole cloud for a secret that died out."""
         dead = self.log_masses < 0.5 * LOG_ZERO

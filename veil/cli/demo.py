@@ -146,14 +146,14 @@ class Demo:
         """A few seconds of a live stream, unless they are there; a simulated vehicle always begins anew."""
         from veil.cli.demo_stream import Vehicle, view
         from veil.learners import run as runs
-        from veil.sharing import snapshot
+        from veil.sharing import snapshots
         from veil.sharing.account import read_account
         from veil.sharing.sharer import Sharer
 
         ledger, size = folder / "share" / "ledger.jsonl", self.size
         if ledger.exists() and not again and len(read_account(ledger)) >= size.live:
             return
-        for old in (ledger, snapshot.beside(ledger)):
+        for old in (ledger, snapshots.beside(ledger)):
             old.unlink(missing_ok=True)
         system = build_system(SYSTEM)
         vehicle = Vehicle(system, SECRET, seed=size.audit.seed)

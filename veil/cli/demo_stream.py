@@ -17,7 +17,7 @@ from veil.types import External, Secret, Shared, State, as_float64
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from veil.sharing.account import Release
+    from veil.sharing.ledger import Release
 
 
 SHOWN = 12  # steps on the screen

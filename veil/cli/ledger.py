@@ -159,7 +159,7 @@ class Ledger:
 
 def row(entry: dict, again: "list[RecomputedCharges]") -> tuple[str, ...]:
     """The row of one step."""
-    from veil.sharing.account import release_of
+    from veil.sharing.ledger import release_of
 
     receipt = release_of(entry).receipt
     better = again[receipt.step - 1] if again else None

@@ -164,8 +164,8 @@ class Share:
     def open(self) -> "Sharer":
         """The sharer; what is wrong with files ends the program here, by name and never by content."""
         from veil.io import StoreError
+        from veil.sharing.inputs import SecretError, in_prior, read_secret
         from veil.sharing.ledger import LedgerError
-        from veil.sharing.secret_files import SecretError, in_prior, read_secret
         from veil.sharing.sharer import Sharer
 
         try:

@@ -53,6 +53,10 @@ class Decision(Kernel):
         """The same, for a kernel that reads the owner's memory."""
         return self._switched(self.opened().release_law(secret, state, memory))
 
+    def numbers(self) -> "Decision":
+        """The same without kernel and value, small enough to leave the compiled step."""
+        return Decision(None, self.charge, self.open, self.withheld, self.blur, None)
+
     def _switched(self, law: Law) -> Law:
         return law if self.value is None else SwitchedLaw(self.open, self.value, law)
 

@@ -73,6 +73,11 @@ class BudgetedBelief(Belief):
         """Those of the account."""
         return self.account.log_masses
 
+    @property
+    def particle_count(self) -> int:
+        """Those of the account."""
+        return self.account.particle_count
+
     def moments(self) -> Gaussian:
         """Those of the account."""
         return self.account.moments()

@@ -48,6 +48,11 @@ class Remembering(Belief):
         """Those of the inner belief."""
         return self.inner.log_masses
 
+    @property
+    def particle_count(self) -> int:
+        """Those of the inner belief."""
+        return self.inner.particle_count
+
     def moments(self) -> Gaussian:
         """Those of the inner belief."""
         return self.inner.moments()

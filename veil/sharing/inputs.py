@@ -1,8 +1,10 @@
-"""What comes in, checked: a message names the field and the rule that it breaks, never a value."""
+"""What comes in, checked: steps of a stream, and the secret. A message never says a value."""
 
 import json
 import math
+import stat
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,3 +118,52 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         raise Fault("a name occurs twice.")
     return content
+
+
+class SecretError(ValueError):
+    """A secret that cannot be used; the text never says what it is."""
+
+
+def read_secret(path: Path, system: System) -> np.ndarray:
+    """The secret of a file: JSON, its index in the prior or its values by name or in order."""
+    try:
+        status = path.stat()
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            raise SecretError(f"{path} can be read by others. Protect it with `chmod 600 {path}`.")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SecretError(f"{path} cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        if isinstance(error, SecretError):
+            raise
+        raise SecretError(
+            f"{path} is not JSON. Write the index of the secret in the prior, e.g. 2."
+        ) from None
+    return checked_secret(content, system)
+
+
+def checked_secret(content: object, system: System) -> np.ndarray:
+    """The values of a secret given by its index in the prior, by its values in order, or by their names."""
+    secrets = np.asarray(system.prior.secrets, float)
+    names = ", ".join(field.name for field in system.secret_fields)
+    if isinstance(content, int) and not isinstance(content, bool):
+        if not 0 <= content < len(secrets):
+            raise SecretError(f"The index of the secret must be between 0 and {len(secrets) - 1}.")
+        return secrets[content]
+    if isinstance(content, dict):
+        if set(content) != {field.name for field in system.secret_fields}:
+            raise SecretError(f"The secret needs {names}, and nothing else.")
+        content = [content[field.name] for field in system.secret_fields]
+    try:
+        values = np.atleast_1d(np.asarray(content, float))
+    except (TypeError, ValueError):
+        raise SecretError(f"The secret must be an index, or numbers for {names}.") from None
+    if values.shape != secrets.shape[1:] or not np.all(np.isfinite(values)):
+        raise SecretError(f"The secret needs one finite number for each of {names}.")
+    return values
+
+
+def in_prior(secret: np.ndarray, system: System) -> bool:
+    """Whether a secret is one of those that charges speak of, to the precision that it is kept in."""
+    secrets = np.asarray(system.prior.secrets, float)
+    return bool(np.any(np.all(np.isclose(secrets, secret, rtol=1e-5, atol=0.0), axis=1)))

@@ -14,8 +14,11 @@ import json
 import os
 from array import array
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 Entry = dict[str, Any]
 
@@ -32,6 +35,61 @@ ROOM = 1 << 18  # bytes that are made ready at a time
 
 class LedgerError(ValueError):
     """A ledger that cannot be used; the text says where it is broken and what to do."""
+
+
+DecisionName = Literal["released", "blurred", "blind", "withheld", "fault", "gap"]
+
+MISSING = ("fault", "gap")  # decisions of steps that had no state to share
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One step of a stream.
+
+    Attributes:
+        step: its number, from 1.
+        decision: "released" as the policy intends, "blurred", "blind" (what the public expects anyway),
+            "withheld" for want of budget, "fault" (no usable input) or "gap" (no input at all).
+        charge: nats charged for this step.
+        total: nats charged so far.
+        remaining: nats left; infinity without a budget.
+        effective: smallest effective sample size over the secrets, as a fraction of the particles; None where
+            the belief has no particles.
+        milliseconds: from the input to the durable record, the writing itself left out.
+        fault: what was wrong with the input; empty if nothing was.
+    """
+
+    step: int
+    decision: DecisionName
+    charge: float
+    total: float
+    remaining: float
+    effective: float | None
+    milliseconds: float
+    fault: str = ""
+
+
+class Release(NamedTuple):
+    """What goes out (None where nothing does) and its receipt."""
+
+    shared: np.ndarray | None
+    receipt: Receipt
+
+
+def release_of(entry: dict[str, Any]) -> Release:
+    """A release as the ledger has it."""
+    shared = None if entry["shared"] is None else np.asarray(entry["shared"], float)
+    left = np.inf if entry["left"] is None else entry["left"]
+    receipt = Receipt(
+        entry["step"],
+        entry["decision"],
+        entry["charge"],
+        entry["total"],
+        max(0.0, left - entry["charge"]),
+        entry["effective"],
+        entry["milliseconds"],
+    )
+    return Release(shared, receipt)
 
 
 def about_of(path: Path) -> Entry | None:
@@ -148,7 +206,7 @@ class Ledger:
         self._ready = self._end
         if self._end == 0:
             self._write({"ledger": VERSION, "about": self.about})
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
 
     def _known(self, entry: Entry) -> None:
         if entry.get("ledger") != VERSION or entry.get("about") != self.about:
@@ -242,7 +300,7 @@ class Ledger:
         self.close()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """A new file's name is durable once its folder is."""
     opened = os.open(folder, os.O_RDONLY)
     try:

@@ -20,9 +20,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from veil.sharing.account import release_of
 from veil.sharing.inputs import LONGEST, Fault
-from veil.sharing.ledger import CHAIN, Ledger
+from veil.sharing.ledger import CHAIN, Ledger, release_of
 from veil.sharing.sharer import Sharer
 from veil.sharing.stream import answered, outgoing
 

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool
 
 from veil.beliefs.base import Belief
 from veil.io import fingerprint
@@ -21,7 +20,7 @@ from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted, Exhausted
 from veil.sharing.account import Account
 from veil.sharing.budget import budgeted
-from veil.sharing.ledger import Entry, LedgerError
+from veil.sharing.ledger import MISSING, Entry, LedgerError
 from veil.sharing.step_program import PublicInput, initial_belief
 from veil.step import policy_features, public_key, release_kind, update_belief
 from veil.types import External, Scalar, as_float64
@@ -33,8 +32,6 @@ FEW = 64  # components up to which a grid is used
 ERRORS = 5.0  # standard errors by which an estimate may be above a charge
 
 CLOSE = 1e-9  # of a replayed charge to that on record, and of a charge to the value of a grid
-
-MISSING = ("fault", "gap")
 
 OPEN = ("released", "blurred")
 
@@ -159,25 +156,28 @@ def _same(charge: float, entry: Entry) -> None:
         )
 
 
-def _public(entry: Entry, seed: int, size: int) -> tuple[PublicInput, np.ndarray, np.bool_]:
+def _public(entry: Entry, seed: int, size: int) -> tuple[PublicInput, np.ndarray]:
     """What the ledger says of a step: all that a replay needs, and nothing secret."""
     # Where nothing went out the gate is shut and this is not looked at.
     shared = np.zeros(size) if entry["shared"] is None else np.asarray(entry["shared"], float)
     left = np.inf if entry["left"] is None else entry["left"]
-    public = PublicInput(np.int32(entry["step"]), np.int32(seed), np.float64(left), np.bool_(True), shared)
-    return public, np.asarray(entry["external"], float), np.bool_(entry["decision"] in MISSING)
+    missing = np.bool_(entry["decision"] in MISSING)
+    public = PublicInput(
+        np.int32(entry["step"]), np.int32(seed), np.float64(left), missing, np.bool_(True), shared
+    )
+    return public, np.asarray(entry["external"], float)
 
 
 def _replaying(policy: Budgeted):
-    """The public half of a sharer's step: (belief, public, w_t, missing) -> (belief, charge, components)."""
+    """The public half of a sharer's step: (belief, public, w_t) -> (belief, charge, components)."""
     finite = release_kind(policy.system, policy).fresh_law().is_finite  # its charge is exact already
 
     def step(
-        belief: Belief, public: PublicInput, external: External, missing: Bool[Array, ""]
+        belief: Belief, public: PublicInput, external: External
     ) -> tuple[Belief, Scalar, Components | None]:
         belief = policy.fund(belief, public.left)
         features = policy_features(policy, belief, external, public.time)
-        decision = policy.decide(features, external, public.time).shut_if(missing)
+        decision = policy.decide(features, external, public.time).shut_if(public.missing)
         key = public_key(public.seed, public.time)
         after, _ = update_belief(policy, belief, decision, external, public.shared, key=key)
         return after, decision.charge, None if finite else belief.components(decision)

@@ -6,21 +6,30 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 
 import jax
 import numpy as np
 
 from veil.io import fingerprint
 from veil.policies.base import Policy
-from veil.policies.budgeted import Budgeted, Exhausted
-from veil.sharing import snapshot
-from veil.sharing.account import Release, release_of
-from veil.sharing.alarm import Alarm
+from veil.policies.budgeted import Exhausted
+from veil.sharing import snapshots
 from veil.sharing.budget import Accountant, budgeted
-from veil.sharing.inputs import Fault, Request, given
-from veil.sharing.ledger import START, Entry, Ledger, LedgerError, MemoryLedger, about_of, chained
-from veil.sharing.secret_files import MemoryFile, checked_secret
-from veil.sharing.step_program import BeliefEngine, MemoryEngine, PendingStep, StepEngine
+from veil.sharing.inputs import Fault, Request, checked_secret, given
+from veil.sharing.ledger import (
+    START,
+    Entry,
+    Ledger,
+    LedgerError,
+    MemoryLedger,
+    Release,
+    about_of,
+    chained,
+    release_of,
+)
+from veil.sharing.snapshots import MemoryFile
+from veil.sharing.step_program import PendingStep, StepEngine
 from veil.types import as_float64
 from veil.version import __version__
 
@@ -31,6 +40,9 @@ CLOSE = 1e-9  # replayed charges may differ by this from those on record, relati
 
 class Sharer:
     """Shares a stream by a policy, within a budget, and keeps the ledger.
+
+    The accountant owns what is left of the budget. The policy is told before every step, and the ledger
+    writes down what it was told, since other streams may spend from the same budget.
 
     The private randomness of a release comes from the operating system; the public randomness comes from the
     seed. A step that is in the ledger is answered from the ledger and never drawn again.
@@ -69,7 +81,8 @@ class Sharer:
         self.system, self.strict = policy.system, strict
         self.accountant = Accountant(budget, shared=shared_budget)
         self._alarm, self.alarm = Alarm(), ""
-        self._snapshots = None if ledger is None else snapshot.beside(ledger)
+        self._memory: MemoryFile | None = None
+        self._snapshots = None if ledger is None else snapshots.beside(ledger)
         values = checked_secret(secret, policy.system)
         with jax.enable_x64(True):
             policy = as_float64(policy)
@@ -77,7 +90,10 @@ class Sharer:
                 policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
             self.ledger = _opened(ledger, policy, budget, seed)
             try:
-                self._engine = _engine(policy, values, self.ledger.about, memory)
+                about = self.ledger.about
+                if memory is not None and policy.has_memory:
+                    self._memory = MemoryFile(memory, chained(about, START)[0])
+                self._engine = StepEngine(policy, values, about["seed"], self._memory)
                 self._replay(progress)
             except BaseException:
                 self.ledger.close()
@@ -138,17 +154,16 @@ class Sharer:
             left = self.accountant.remaining()
             made = self._engine.make(request.state, request.external, left)
         self.accountant.check(made.charge)
-        entry = made.entry | {
+        missing = "" if request.state is not None else "fault" if request.fault else "gap"
+        entry = made.entry(missing) | {
             "left": None if math.isinf(left) else left,
             "total": self.accountant.after(made.charge),
             "milliseconds": round(1e3 * (time.perf_counter() - began), 3),
         }
-        if request.state is None:
-            entry |= {"decision": "fault" if request.fault else "gap"}
-        content = self._engine.snapshot() if snapshot.due(request.step) else b""
+        content = self._engine.snapshot() if snapshots.due(request.step) else b""
         if content and self._snapshots is not None:
-            snapshot.write(self._snapshots, content)
-            entry |= {"belief": snapshot.digest(content)}
+            snapshots.write(self._snapshots, content)
+            entry |= {"belief": snapshots.digest(content)}
         self._engine.prepare(made)
         self.ledger.append(entry)
         self._engine.keep(made)
@@ -160,8 +175,8 @@ class Sharer:
 
     def _replay(self, progress: Callable[[int, int], None]) -> None:
         """Bring belief and spending to where the ledger ends."""
-        total, content = len(self.ledger), b"" if self._snapshots is None else snapshot.read(self._snapshots)
-        first = self.ledger.beliefs.get(snapshot.digest(content), 1) if content else 1
+        total, content = len(self.ledger), b"" if self._snapshots is None else snapshots.read(self._snapshots)
+        first = self.ledger.beliefs.get(snapshots.digest(content), 1) if content else 1
         if first > 1:
             self._engine.restore(content, self.ledger[first - 1])
         for step in range(first, total + 1):
@@ -183,7 +198,9 @@ class Sharer:
         self._engine.keep(made)
 
     def close(self) -> None:
-        """Close the ledger, so that another process may open it."""
+        """Close the files, so that another process may open them."""
+        if self._memory is not None:
+            self._memory.close()
         self.ledger.close()
 
     def __enter__(self) -> "Sharer":
@@ -193,14 +210,6 @@ class Sharer:
     def __exit__(self, *_: object) -> None:
         """Close the ledger."""
         self.close()
-
-
-def _engine(policy: Policy, secret: np.ndarray, about: Entry, memory: Path | None) -> StepEngine:
-    if policy.has_memory:
-        file = None if memory is None else MemoryFile(memory, chained(about, START)[0])
-        return MemoryEngine(policy, secret, file)
-    assert isinstance(policy, Budgeted)  # made by `budgeted`
-    return BeliefEngine(policy, secret, about["seed"])
 
 
 def _opened(path: Path | None, policy: Policy, budget: float, seed: int | None) -> Ledger | MemoryLedger:
@@ -219,3 +228,56 @@ def _opened(path: Path | None, policy: Policy, budget: float, seed: int | None) 
         "shared": [field.name for field in system.shared_fields],
     }
     return MemoryLedger(about) if path is None else Ledger(path, about)
+
+
+WINDOW = 64  # steps between two verdicts
+
+LEVEL = 1e-7  # of each test, on either side
+
+FAR = -NormalDist().inv_cdf(LEVEL)
+
+
+class Alarm:
+    """Takes recovered noise, which is standard normal and white if the model is right."""
+
+    def __init__(self):
+        self._rows: list[np.ndarray] = []
+        self.reason = ""
+
+    def watch(self, noise: np.ndarray) -> bool:
+        """One step more; True when the window that it completes contradicts the model."""
+        self._rows.append(noise)
+        if len(self._rows) < WINDOW:
+            return False
+        rows = np.stack(self._rows)
+        self._rows = []
+        self.reason = _contradiction(rows)
+        return bool(self.reason)
+
+
+def _contradiction(rows: np.ndarray) -> str:
+    """The first test that fails, in words; numbers would tell about the noise."""
+    for column in rows.T:
+        known = column[np.isfinite(column)]
+        if len(known) < WINDOW // 2:
+            continue
+        count = len(known)
+        if abs(_normal_score(float(np.sum(known**2)), count)) > FAR:
+            return "its noise does not have the size that the model says"
+        if abs(known.mean()) * np.sqrt(count) > FAR:
+            return "it drifts away from what the model says"
+        pairs = column[1:] * column[:-1]
+        pairs = pairs[np.isfinite(pairs)]
+        if len(pairs) and abs(pairs.mean()) * np.sqrt(len(pairs)) > FAR:
+            return "its noise goes on from step to step, which the model says it does not"
+    return ""
+
+
+def _normal_score(square: float, count: int) -> float:
+    """The normal number as unlikely as this chi-square one, by Wilson and Hilferty's cube root.
+
+    From 32 numbers on its level is right to a factor of two; scipy takes longer to import than a restart
+    may.
+    """
+    width = 2.0 / (9.0 * count)
+    return float(((square / count) ** (1.0 / 3.0) - (1.0 - width)) / np.sqrt(width))

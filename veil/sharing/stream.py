@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from veil.sharing.account import Release
 from veil.sharing.inputs import LONGEST, Fault, parsed
+from veil.sharing.ledger import Release
 from veil.sharing.sharer import Sharer
 
 Tell = Callable[[str], None]
