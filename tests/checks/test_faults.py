@@ -103,6 +103,25 @@ def test_a_memory_that_tells_the_secret_is_told():
     assert report.ok and rules(report, "warning") == {"coupled"}, str(report)
 
 
+class Forgetful(PlainPolicy):
+    """Releases from a memory, and does not say so: audits would take it for public."""
+
+    system: System
+
+    def init_memory(self, secret, state):
+        return state
+
+    def kernel(self, features, external, time):
+        return Remembered()
+
+
+def test_a_memory_that_is_not_declared_is_found():
+    report = check_policy(Forgetful(Gain()))
+    assert rules(report) == {"law"} and "has_memory" in str(report)
+    with pytest.raises(TypeError, match="private memory"):
+        Remembered()(jnp.zeros(1), jnp.zeros(1))
+
+
 def test_a_density_that_is_not_that_of_the_draws_is_found():
     unit, half = np.eye(2)[None], np.log([[0.5, 0.5]])
     full = Gaussian(jnp.zeros((1, 2)), jnp.asarray(unit + 0.5))

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import stat
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from tests.sharing.aftermath import check_answers, check_beliefs
@@ -11,6 +13,7 @@ from tests.sharing.dying_share import AROUND, INSIDE, MEMORY
 from tests.sharing.streams import SECRET, Plant, noise_policy, private_policy, run
 from tests.torture import OUTSIDE, Story, drive, examine, schedule
 from veil.sharing import Ledger, Sharer
+from veil.sharing.snapshots import MemoryFile, PrivateSnapshot
 
 
 @pytest.mark.parametrize(("policy", "kills", "steps"), [("noise", 12, 70), ("counterfactual", 8, 40)])
@@ -79,6 +82,24 @@ def test_a_line_that_failed_or_was_interrupted_does_not_spoil_the_next(tmp_path,
         shutil.copy(path, copy)
     with Ledger(copy, {}) as again:
         assert again.note == "" and [entry.get("shared", 0) for entry in again] == [0, None]
+
+
+def test_a_memory_that_was_cut_short_leaves_that_of_the_step_before(tmp_path):
+    """Two slots in turn, written in place: at no moment is the last whole memory overwritten."""
+    path = tmp_path / "memory"
+    file = MemoryFile(path, "a stream")
+    for step in range(1, 6):
+        file.write(PrivateSnapshot(step, np.full((3, 2), float(step)), np.zeros(2), np.ones(1)))
+        kept = MemoryFile(path, "a stream").read()
+        assert kept is not None and kept.step == step and np.all(kept.memory == step)
+        whole, half = path.read_bytes(), path.stat().st_size // 2
+        slot = slice(0, half) if step % 2 else slice(half, 2 * half)
+        path.write_bytes(whole[: slot.start] + b"\1" * 60 + whole[slot.start + 60 :])
+        before = MemoryFile(path, "a stream").read()
+        assert (before is None) if step == 1 else (before is not None and before.step == step - 1)
+        path.write_bytes(whole)
+    assert MemoryFile(path, "another").read() is None and stat.S_IMODE(path.stat().st_mode) == 0o600
+    file.close()
 
 
 def lost(memory, harm, other):

@@ -13,12 +13,12 @@ from scipy.stats import multivariate_normal
 
 from veil.checks.findings import ContractReport, Rule, Support, examined
 from veil.evaluation.bounds import AGREE, bounder_candidates
-from veil.laws import Finite, Gaussian, Law, Mixture
+from veil.laws import Finite, Gaussian, Law, MemoryKernel, Mixture
 from veil.learners.pathwise import surrogate
 from veil.policies.base import LearnedPolicy, Policy
 from veil.problem import problem
 from veil.rollout import replay, rollout
-from veil.step import Record, begin, first_law
+from veil.step import Record, begin, first_features, first_law
 from veil.systems.base import System
 from veil.systems.probes import degenerate, evaluate, law_fault
 from veil.types import as_float64
@@ -92,13 +92,11 @@ def _rules(policy: Policy, world: System) -> dict[str, Rule]:
         "law": Rule(lambda: _law(policy, world)),
         "pure": Rule(lambda: _pure(policy, world, played())),
         "density": Rule(lambda: density(_laws(policy, world))),
+        "replay": Rule(lambda: _replayed(policy, played())),
     }
     if policy.has_memory:
         return rules | {"coupled": Rule(lambda: _coupled(policy, world, played()), "warning")}
-    rules |= {
-        "replay": Rule(lambda: _replayed(policy, played())),
-        "audit": Rule(lambda: _auditable(policy, world), "warning"),
-    }
+    rules |= {"audit": Rule(lambda: _auditable(policy, world), "warning")}
     if isinstance(policy, LearnedPolicy):
         rules |= {"gradient": Rule(lambda: _gradient(policy, world), "warning")}
     return rules
@@ -112,7 +110,13 @@ def _first_law(policy: Policy, world: System) -> Law:
 
 
 def _law(policy: Policy, world: System) -> Support:
-    """A kernel gives a law of the release, of the size that the system shares."""
+    """A kernel gives a law of the release, of the size that the system shares, from what it may read."""
+    time = jnp.asarray(1, jnp.int32)
+    kernel = eqx.filter_eval_shape(
+        lambda: policy.decide(first_features(policy), world.initial_external(), time).opened()
+    )
+    if isinstance(kernel, MemoryKernel) and not policy.has_memory:
+        return Support(False, "The kernel reads a private memory; say `has_memory = True` in the class.")
     law = eqx.filter_eval_shape(lambda: _first_law(policy, world))
     if not isinstance(law, Law):
         return Support(False, f"The kernel must return a law (veil.laws); got {type(law).__name__}.")

@@ -1,6 +1,6 @@
 """Sharing policies: the contract, and the policies that come with Veil."""
 
-from veil.policies.base import LearnedPolicy, PlainPolicy, Policy
+from veil.policies.base import Decision, LearnedPolicy, PlainPolicy, Policy
 from veil.policies.budgeted import Budgeted
 from veil.policies.counterfactual import Counterfactual
 from veil.policies.dirichlet import discrete_policy
@@ -17,6 +17,7 @@ __all__ = [
     "Blind",
     "Budgeted",
     "Counterfactual",
+    "Decision",
     "Encoder",
     "GaussianNoise",
     "GridPolicy",
