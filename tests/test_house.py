@@ -1,6 +1,8 @@
 """The rules of the house that a program can check."""
 
 import ast
+import importlib
+import inspect
 import re
 import runpy
 import subprocess
@@ -104,6 +106,41 @@ def test_everything_public_has_a_docstring(path):
     for node in (*classes, *owned):
         if not node.name.startswith("_"):
             assert ast.get_docstring(node), f"{name(path)}: {node.name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_docstring_is_a_sentence(path):
+    """One or two words say nothing that the name does not say."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            text = ast.get_docstring(node)
+            assert text is None or len(text.split()) >= 3, f"{name(path)}: {node.name}: {text}"
+
+
+def public_functions():
+    """Functions that the public modules export, and methods of the classes that they export."""
+    made = runpy.run_path(str(ROOT / "docs" / "make_reference.py"))
+    for title in ["veil", *made["modules"]()]:
+        module = importlib.import_module(title)
+        for public in made["names"](module):
+            value = getattr(module, public)
+            if inspect.isfunction(value):
+                yield f"{title}.{public}", value, ()
+            elif inspect.isclass(value):
+                for method, function in vars(value).items():
+                    if inspect.isfunction(function) and not method.startswith("_"):
+                        yield f"{title}.{public}.{method}", function, value.__mro__[1:]
+
+
+def test_public_functions_with_three_or_more_arguments_document_them():
+    """A method that implements one of a base class is documented there."""
+    missing = []
+    for title, function, bases in public_functions():
+        inherited = any(function.__name__ in vars(base) for base in bases)
+        arguments = [one for one in inspect.signature(function).parameters if one != "self"]
+        if len(arguments) >= 3 and not inherited and "Args:" not in (inspect.getdoc(function) or ""):
+            missing.append(title)
+    assert not missing
 
 
 def test_no_file_speaks_of_one_machine():

@@ -31,11 +31,18 @@ if _typing.TYPE_CHECKING:
     from veil.checks import check_attack, check_learner, check_measure, check_policy, check_system
     from veil.evaluation.audit import audit
     from veil.evaluation.episodes import simulate
+    from veil.evaluation.evaluate import evaluate
     from veil.leakage import mutual_information
     from veil.learners.training import train
     from veil.recordings.measure import measure
     from veil.reports import report
-    from veil.settings import AuditSettings, MeasureSettings, PolicyDesign, TrainSettings
+    from veil.settings import (
+        AuditSettings,
+        MeasureSettings,
+        PolicyDesign,
+        SimulateSettings,
+        TrainSettings,
+    )
     from veil.sharing import Sharer
     from veil.version import __version__
 
@@ -43,11 +50,18 @@ _HOMES = {
     "veil.checks": ("check_attack", "check_learner", "check_measure", "check_policy", "check_system"),
     "veil.evaluation.audit": ("audit",),
     "veil.evaluation.episodes": ("simulate",),
+    "veil.evaluation.evaluate": ("evaluate",),
     "veil.leakage": ("mutual_information",),
     "veil.learners.training": ("train",),
     "veil.recordings.measure": ("measure",),
     "veil.reports": ("report",),
-    "veil.settings": ("AuditSettings", "MeasureSettings", "PolicyDesign", "TrainSettings"),
+    "veil.settings": (
+        "AuditSettings",
+        "MeasureSettings",
+        "PolicyDesign",
+        "SimulateSettings",
+        "TrainSettings",
+    ),
     "veil.sharing": ("Sharer",),
     "veil.version": ("__version__",),
 }
@@ -63,6 +77,7 @@ __all__ = [
     "MeasureSettings",
     "PolicyDesign",
     "Sharer",
+    "SimulateSettings",
     "TrainSettings",
     "__version__",
     "audit",
@@ -71,6 +86,7 @@ __all__ = [
     "check_measure",
     "check_policy",
     "check_system",
+    "evaluate",
     "measure",
     "mutual_information",
     "report",

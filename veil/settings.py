@@ -43,6 +43,25 @@ class AuditSettings:
 
 
 @dataclass(frozen=True)
+class SimulateSettings:
+    """How many episodes to simulate."""
+
+    episodes: int = 128
+    """Episodes to play; the secrets of the prior take turns"""
+    steps: int = 50
+    """Releases per episode"""
+    seed: int = 0
+    """Seed of all randomness (no unit); the same seed gives the same episodes"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be played."""
+        if self.episodes < 1 or self.steps < 1:
+            raise ValueError("--episodes and --steps are counts; give positive numbers.")
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError("--seed must be between 0 and 4294967295.")
+
+
+@dataclass(frozen=True)
 class MeasureSettings:
     """How a recording is measured."""
 

@@ -166,9 +166,9 @@ def test_the_noise_of_a_path_gives_that_path_back_under_its_own_secret(float64):
 
 def test_the_owner_may_name_its_secret_and_must_record_what_its_policy_looks_at():
     log = loop_log()
-    assert measure(veil.systems.Gain(), log, options=MeasureSettings(secret=2)).believed == 2
+    assert measure(veil.systems.Gain(), log, settings=MeasureSettings(secret=2)).believed == 2
     with pytest.raises(LogError, match="index from 0 to 2"):
-        measure(veil.systems.Gain(), log, options=MeasureSettings(secret=3))
+        measure(veil.systems.Gain(), log, settings=MeasureSettings(secret=3))
     coloured = Log("drive", np.full((30, 3), 15.0), np.full((30, 3), 15.0), (True, True, False))
     with pytest.raises(LogError, match="acceleration_error, which is not recorded"):
         measure(veil.systems.ColouredPlatoon(), coloured, veil.policies.Counterfactual)

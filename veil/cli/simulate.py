@@ -57,12 +57,13 @@ class Simulate:
     def play(self) -> "tuple[str, int, Record]":
         """The name of the system, the releases per episode, and the episodes."""
         from veil.evaluation.episodes import simulate
+        from veil.settings import SimulateSettings
 
         name, system, policy = subject(self.run_or_system, self.sharing)
         steps = self.steps or usual_steps(run_folder(self.run_or_system))
         with progress() as report:
-            options = {"episodes": self.episodes, "steps": steps, "seed": self.seed}
-            return name, steps, simulate(system, policy, **options, progress=report)
+            settings = SimulateSettings(self.episodes, steps, self.seed)
+            return name, steps, simulate(system, policy, settings, progress=report)
 
 
 def usual_steps(run: Path | None) -> int:

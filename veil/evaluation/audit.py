@@ -66,28 +66,29 @@ MOMENTS = 5  # times along the run at which the leakage is bounded
 def audit(
     system: System,
     policy: Policy,
-    options: AuditSettings | None = None,
+    settings: AuditSettings | None = None,
     *,
     records: Record | None = None,
     attacks: Mapping[str, Attack] | None = None,
     progress: Progress = silent,
     store: Store | None = None,
 ) -> Audit:
-    """Measure how much a policy leaks about the secret of a system, and whether that number can be believed.
+    """Bound the leakage of a policy from both sides, run attacks, and give a verdict.
 
-    Everything runs in double precision, whatever the precision of what is given.
+    The verdict says whether the bounds can be relied on. Everything runs in double precision, whatever the
+    precision of the arguments.
 
     Args:
         system: the model, which is also the plant that is audited.
         policy: any policy.
-        options: the extent of the audit.
+        settings: how many episodes to play, and what to add.
         records: episodes to audit instead of fresh ones, batched, as `veil.evaluation.load` gives them.
-        attacks: more adversaries by name, made for this system and policy; held against the bound like ours.
+        attacks: further attacks by name, made for this system and policy; they are scored like the others.
         progress: called with the stage, how many episodes are done, and of how many.
         store: keeps finished stages, so that an interrupted audit can go on.
     """
     with jax.enable_x64(True):
-        settings = options or AuditSettings()
+        settings = settings or AuditSettings()
         if records is not None:
             settings = replace(settings, steps=records.public.shared.shape[1], episodes=len(records.index))
         system, policy, given, own = as_float64((system, policy, records, dict(attacks or {})))
@@ -211,7 +212,7 @@ def _mismatches(job: _Job, records: Record) -> int:
 
 
 def _attacks(job: _Job, found: Evaluation) -> tuple[AttackResult, ...]:
-    """Let all attackers of the library read the episodes of an evaluation."""
+    """All attackers of an audit."""
     results: list[AttackResult] = []
     bounded, settings = found.bounder is not None and not found.coupled, job.settings
     if bounded:

@@ -121,13 +121,13 @@ class ParticleBounder(LeakageBounder):
 
     @property
     def particles(self) -> int:
-        """Per secret."""
+        """Number of particles per secret."""
         return self.filter.particles
 
     def bound(
         self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
     ) -> TwoSidedBound:
-        """By `two_sided_bound`."""
+        """The bounds of `two_sided_bound`."""
         del play_key
         return two_sided_bound(self.filter, record, length, key=key, apart=apart)
 
@@ -140,12 +140,12 @@ class ExactBounder(LeakageBounder):
 
     @property
     def name(self) -> str:
-        """Exact."""
+        """Says that the bound is exact."""
         return "exact transition densities"
 
     @property
     def particles(self) -> int:
-        """None."""
+        """Zero: it uses no particles."""
         return 0
 
     def bound(
@@ -173,12 +173,12 @@ class CoupledBounder(LeakageBounder):
 
     @property
     def name(self) -> str:
-        """By construction."""
+        """Says that the bound holds by construction."""
         return "coupling of all secrets"
 
     @property
     def particles(self) -> int:
-        """None."""
+        """Zero: it uses no particles."""
         return 0
 
     def bound(

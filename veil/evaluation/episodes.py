@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Int
 
 from veil.policies.base import Policy
 from veil.rollout import play, replay
+from veil.settings import SimulateSettings
 from veil.step import Record, Transcript, first_features
 from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal
@@ -153,28 +154,31 @@ def select_episodes(records: Record, rows: np.ndarray) -> Record:
 def simulate(
     system: System,
     policy: Policy,
+    settings: SimulateSettings | None = None,
     *,
-    episodes: int,
-    steps: int,
-    seed: int = 0,
     progress: Progress = silent,
 ) -> Record:
-    """Play episodes that no audit and no training plays, batched [E], in double precision.
+    """Play episodes of a system under a policy, batched [E], in double precision.
 
-    The secrets of the prior take turns. `veil.evaluation.save` writes the result.
+    The secrets of the prior take turns. No audit and no training plays the same episodes.
+    `veil.evaluation.save` writes them to a file.
 
     Args:
         system: the model, which is also the plant.
         policy: any policy.
-        episodes: E, how many.
-        steps: T, releases per episode.
-        seed: of all randomness.
+        settings: how many episodes, of how many releases.
         progress: called with the stage, how many episodes are done, and of how many.
     """
+    settings = settings or SimulateSettings()
     with jax.enable_x64(True):
         scenario = nominal(as_float64(system))
         first = SIMULATED - SIMULATED % len(scenario.believed)  # so that the first secret begins
-        numbers = np.arange(first, first + episodes)
+        numbers = np.arange(first, first + settings.episodes)
         return play_episodes(
-            scenario, as_float64(policy), steps, numbers, key=jr.key(seed), progress=progress
+            scenario,
+            as_float64(policy),
+            settings.steps,
+            numbers,
+            key=jr.key(settings.seed),
+            progress=progress,
         )

@@ -41,7 +41,7 @@ class Forecast:
 
     @property
     def prior(self) -> np.ndarray:
-        """Masses."""
+        """Probabilities of the secrets."""
         return np.exp(self.log_prior)
 
     def log_posterior(self, power: float = 1.0, mix: float = 0.0) -> np.ndarray:
@@ -192,7 +192,7 @@ class Scored:
 
     @property
     def entropy(self) -> float:
-        """H(q)."""
+        """H(q) in nats."""
         return float(-self.forecast.prior @ self.forecast.log_prior)
 
     @property

@@ -46,7 +46,13 @@ def save(records: Record, path: Path) -> None:
 
 
 def load(path: Path, system: System, policy: Policy) -> Record:
-    """Read episodes back, or say what is wrong with the file."""
+    """Read episodes from a file; a `TranscriptError` says what is wrong with it.
+
+    Args:
+        path: the file, as `save` writes it.
+        system: that the episodes are from.
+        policy: that shared them.
+    """
     arrays = _arrays(path)
     count, steps = _sizes(path, arrays, system)
     seen = 0 if not has_features(policy) else None

@@ -98,7 +98,14 @@ class EpisodeSample:
 
 
 def evaluate_family(family: Family, policy: Policy, episodes: int, seed: int) -> SelectionScore:
-    """Play fresh episodes of every problem, always the same ones for a seed, and take the worst."""
+    """Evaluate a policy on fresh episodes of every problem, and return the worst score.
+
+    Args:
+        family: the problems.
+        policy: the policy.
+        episodes: per problem.
+        seed: the same seed gives the same episodes.
+    """
     return max(
         (_score(one, sample(one, policy, episodes, seed)) for one in family), key=lambda score: score.merit
     )

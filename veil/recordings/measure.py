@@ -30,45 +30,45 @@ Maker = Callable[[System], Policy]
 def measure(
     system: System,
     log: Log,
-    make: Maker = Truth,
-    options: MeasureSettings | None = None,
+    make_policy: Maker = Truth,
+    settings: MeasureSettings | None = None,
     *,
     progress: Progress = lambda stage, done, total: None,
 ) -> Measurement:
-    """What a recording tells about the secret of a system, if it is shared in a given way.
+    """Measure what a recording reveals about the secret of a system, if a policy shares it.
 
-    What the others did is taken as recorded: what they would have done with other data is not known from a
-    log. The first row is taken as known to everybody, so that what it tells by itself is not counted.
-    Everything runs in double precision, whatever the precision of what is given.
+    The external inputs are taken as recorded; a recording does not show how others would have answered other
+    releases. The first row is taken as public, so that what it reveals by itself does not count. Everything
+    runs in double precision, whatever the precision of the arguments.
 
     Args:
         system: the model.
-        log: the recording, as `veil.recordings.read` gives it.
-        make: the policy for a model, e.g. `lambda model: GaussianNoise(model, sd)`; the model that it
-            is given starts where the recording does.
-        options: the extent.
-        progress: told the stage, how many draws are done, and of how many.
+        log: the recording, as `veil.recordings.read_recordings` returns it.
+        make_policy: makes the policy for a model, e.g. `lambda model: GaussianNoise(model, sd)`; its model
+            starts at the first row of the recording. By default the recording is shared as it is.
+        settings: the particles and draws of the filters.
+        progress: called with the stage, how many draws are done, and of how many.
     """
     with jax.enable_x64(True):
-        return _measure(as_float64(system), log, make, options or MeasureSettings(), progress)
+        return _measure(as_float64(system), log, make_policy, settings or MeasureSettings(), progress)
 
 
 def _measure(
-    system: System, log: Log, make: Maker, options: MeasureSettings, progress: Progress
+    system: System, log: Log, make_policy: Maker, settings: MeasureSettings, progress: Progress
 ) -> Measurement:
     model = as_float64(RecordedStart(system, log.states[0], log.seen))
-    policy, path = as_float64(make(model)), filled(log)
+    policy, path = as_float64(make_policy(model)), filled(log)
     true = isinstance(policy, Truth)
     whole = sees_state(model, Truth(model)) and all(log.seen)
     every = (True,) * len(system.shared_fields)
     telling = needs(system).telling if whole else every
     seen = _as_it_is(model, path)
     fit = _fit(model, path, seen, telling if true else every)  # a filter relies on all axes
-    believed = _believed(options, fit, model)
+    believed = _believed(settings, fit, model)
     reading = (
         _exactly(seen, log.steps, model, whole)
         if true
-        else read_shared(model, policy, path, believed, options, log.seen, progress)
+        else read_shared(model, policy, path, believed, settings, log.seen, progress)
     )
     densities = np.asarray(seen.log_density)[:, : log.steps]
     # Nothing that is shared tells more than the recording itself, so no way of sharing is discounted less.
@@ -91,7 +91,7 @@ def _measure(
             reading.method,
             reading.filtered,
         ),
-        *(log.steps, options, secrets, names, log_prior),
+        *(log.steps, settings, secrets, names, log_prior),
         *(found.masses, found.told, found.drop, found.filter_error, found.disagreement),
         *(plain.told.value, left.masses, left.told, reading.trail),
         scores=np.asarray(seen.scores)[fit.best, 1 : log.steps],
@@ -102,11 +102,11 @@ def _measure(
     )
 
 
-def _believed(options: MeasureSettings, fit: RecordingFit, model: System) -> int:
+def _believed(settings: MeasureSettings, fit: RecordingFit, model: System) -> int:
     count = len(model.prior.secrets)
-    if options.secret >= count:
+    if settings.secret >= count:
         raise LogError(f"the prior has {count} secrets; give an index from 0 to {count - 1}.")
-    return fit.best if options.secret < 0 else options.secret
+    return fit.best if settings.secret < 0 else settings.secret
 
 
 @eqx.filter_jit
