@@ -147,7 +147,7 @@ class PendingStep:
 
     @property
     def charge(self) -> float:
-        """Nats."""
+        """The charge of the release, in nats."""
         return float(self.public.decision.charge)
 
     def entry(self, missing: str = "") -> Entry:
