@@ -10,9 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from veil.learners.run import Result, Settings
+from veil.learners.run import Ready, Result, Settings
 from veil.learners.run_plots import draw_training
 from veil.plots import INK
+from veil.registry import POLICIES
 from veil.reports.blocks import (
     ACCENT,
     Block,
@@ -164,7 +165,11 @@ def _installed(name: str) -> tuple[str, str]:
 def _settings(source: Source) -> tuple[Block, ...]:
     blocks: list[Block] = []
     if source.run is not None:
-        rows = tuple(_flat(asdict(source.run.settings)))
+        settings = source.run.settings
+        policy = (
+            POLICIES.name_of(settings.sharing) if isinstance(settings, Ready) else settings.training.learner
+        )
+        rows = (("policy", policy), *_flat(asdict(settings)))
         blocks.append(Table("Settings of the run.", HEADS, rows))
     if source.environment:
         rows = tuple(_flat(source.environment))
