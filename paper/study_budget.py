@@ -18,6 +18,7 @@ from veil.evaluation.evaluate import Evaluation, evaluate
 from veil.evaluation.scoring import score
 from veil.evaluation.utility import Use
 from veil.learners import run as runs
+from veil.learners import training
 from veil.policies import GaussianNoise, Policy, Transport, Truth
 from veil.policies.budgeted import Exhausted
 from veil.registry import LEARNERS
@@ -129,7 +130,9 @@ class Study:
                     "platoon", self.steps, preset.design, ObjectiveWeights(), preset.training, preset.leakage
                 )
                 runs.begin(folder, settings)
-                runs.finish(folder, settings, runs.fit(settings, system, folder, lambda line: None))
+                training.finish_run(
+                    folder, settings, training.train_run(settings, system, folder, lambda line: None)
+                )
             policy = runs.load_policy(folder, system)
             assert isinstance(policy, Policy)
             return policy

@@ -18,8 +18,9 @@ from veil.cli.parser import settings
 from veil.evaluation import audit as engine
 from veil.io import save_arrays
 from veil.learners import run as runs
+from veil.learners import training
 from veil.learners.manifest import SCHEMA
-from veil.learners.training import CHECKPOINT
+from veil.learners.run import CHECKPOINT
 
 SECRET = ["--secret-file", "secret.json"]
 TINY = [
@@ -214,7 +215,7 @@ def test_a_training_on_a_disk_that_fills_up_says_so_and_keeps_its_settings(run, 
     def fit(settings, system, folder, report, loggers):
         save_arrays(folder / CHECKPOINT, np.zeros(1000))
 
-    monkeypatch.setattr(runs, "fit", fit)
+    monkeypatch.setattr(training, "train_run", fit)
     with full_disk(5000):  # room for the settings, not for the checkpoint
         assert "File too large" in told("train", *TINY, "--out", "new")
     assert not runs.Run.load(Path("new")).finished and not list(Path("new").glob("*.partial"))

@@ -20,8 +20,10 @@ from veil.evaluation import evaluate
 from veil.evaluation.bounds import bounder_candidates
 from veil.io import load_arrays
 from veil.learners import run as runs
+from veil.learners import training
+from veil.learners.run import METRICS
 from veil.learners.selection import SelectionScore
-from veil.learners.training import METRICS, Trained
+from veil.learners.training import Trained
 from veil.policies import GaussianNoise, LearnedPolicy, Truth
 from veil.policies.plain import NoiseKernel
 from veil.stats import Leakage, Mean
@@ -102,7 +104,7 @@ def quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "prepare", lambda: None)
         patch.setattr(evaluate, "bounder_candidates", candidates)
-        patch.setattr(runs, "fit", at_rest(calls))
+        patch.setattr(training, "train_run", at_rest(calls))
         patch.setattr(runs, "load_policy", loaded)
         patch.setattr(command, "FAST", SMALL)
         patch.setattr(command.os, "cpu_count", lambda: 1)  # a second process would know nothing of all this

@@ -22,6 +22,7 @@ from veil.cli.subject import PolicyChoice
 from veil.cli.subject import train_command as command
 from veil.io import StoreError
 from veil.learners import run as runs
+from veil.learners import training
 from veil.problem import Objective
 from veil.registry import LEARNERS, POLICIES
 from veil.settings import ObjectiveWeights, PolicyDesign, TrainSettings
@@ -71,7 +72,7 @@ def engine(monkeypatch):
         calls.append((settings, sorted(path.name for path in folder.iterdir())))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "fit", fake)
+    monkeypatch.setattr(training, "train_run", fake)
     return calls
 
 

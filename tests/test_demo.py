@@ -15,8 +15,9 @@ from veil.cli.demo_stream import Vehicle, row, table, view
 from veil.evaluation import audit as engine
 from veil.io import load_arrays
 from veil.learners import run as runs
-from veil.learners.run import Ready
-from veil.learners.training import METRICS, Trained
+from veil.learners import training
+from veil.learners.run import METRICS, Ready
+from veil.learners.training import Trained
 from veil.policies import Truth
 from veil.sharing.account import read_account
 from veil.sharing.ledger import Receipt, Release
@@ -65,7 +66,7 @@ def stopped(system, policy, extent, **_):
 def stages():
     """Training and auditing are stood in for; the stream and the report are real."""
     with quick(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "fit", fit)
+        patch.setattr(training, "train_run", fit)
         patch.setattr(runs, "load_policy", loaded)
         patch.setattr(engine, "audit", audited)
         patch.setattr(report, "built", lambda name: None)
@@ -80,7 +81,7 @@ def shown(tmp_path_factory):
         patch.setattr(engine, "audit", stopped)
         first = veil("demo", "--fast", "--out", folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "fit", never)
+        patch.setattr(training, "train_run", never)
         second = veil("demo", "--fast", "--out", folder)
     return folder, first, second
 
@@ -123,7 +124,7 @@ def test_a_second_time_nothing_is_done_again(shown, monkeypatch):
     folder = shown[0]
     ledger = folder / "learned" / "share" / "ledger.jsonl"
     before = ledger.read_bytes()
-    monkeypatch.setattr(runs, "fit", never)
+    monkeypatch.setattr(training, "train_run", never)
     monkeypatch.setattr(engine, "audit", never)
     code, out, _ = veil("demo", "--fast", "--out", folder)
     assert code == 0 and ledger.read_bytes() == before and "True data" in out

@@ -19,6 +19,7 @@ from veil.evaluation.episodes import evaluation_keys, play_episodes, select_epis
 from veil.evaluation.evaluate import Evaluation, evaluate
 from veil.io import Store, StoreError, fingerprint
 from veil.learners import run as runs
+from veil.learners import training
 from veil.policies.base import Policy
 from veil.policies.plain import GaussianNoise
 from veil.settings import AuditSettings
@@ -130,7 +131,7 @@ class Study:
                 self.progress("training", int(line["update"]), wanted.training.updates)
 
             self.progress("training", 0, wanted.training.updates)
-            runs.finish(folder, wanted, runs.fit(wanted, self.system, folder, report))
+            training.finish_run(folder, wanted, training.train_run(wanted, self.system, folder, report))
         with jax.enable_x64(False):
             policy = runs.load_policy(folder, as_float32(self.system))
         assert isinstance(policy, Policy)

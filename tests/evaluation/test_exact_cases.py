@@ -11,9 +11,9 @@ from exact import Case, Folded, Signs, Symbols, folded_on_a_grid, forward, kalma
 from veil.attacks import particle_filter as smc
 from veil.attacks.guides import Twisted, Unguided
 from veil.attacks.particle_filter import ParticleFilter
-from veil.evaluation.bounds import MAIN, ParticleBounder, bounder_candidates
+from veil.evaluation.bounds import ParticleBounder, bounder_candidates
 from veil.evaluation.evaluate import bound_batch
-from veil.evaluation.scoring import Scored, failed_fraction, per_component, score
+from veil.evaluation.scoring import MAIN, Scored, failed_fraction, per_component, score
 from veil.evaluation.verdict import width_limit
 from veil.rollout import play
 from veil.stats import stratified_mean

@@ -12,7 +12,7 @@ from tests.learners.test_loop import Walk
 from veil.learners import train_policy
 from veil.learners import training as loop
 from veil.learners.loggers import JsonLines, Logger, TensorBoard
-from veil.learners.training import METRICS
+from veil.learners.run import METRICS
 from veil.settings import TrainSettings
 
 OPTIONS = TrainSettings(updates=5, evaluate_every=2, patience=0)

@@ -14,7 +14,7 @@ from tests.learners.learner_truths import LEARNER, Dial, dial, halves, seen
 from veil.io import StoreError, fingerprint, load_arrays
 from veil.learners import Learner, Progress, evaluate_family, train_policy
 from veil.learners import training as loop
-from veil.learners.training import CHECKPOINT, METRICS
+from veil.learners.run import CHECKPOINT, METRICS
 from veil.policies import GaussianNoise
 from veil.problem import Objective, problem
 from veil.settings import TrainSettings

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from tests.evaluation.made_audits import LEAK, audit, with_scenarios
 from veil.beliefs import KalmanBelief
 from veil.learners import run as runs
-from veil.learners.run import Settings
+from veil.learners import training
+from veil.learners.run import METRICS, Settings
 from veil.learners.selection import SelectionScore
-from veil.learners.training import METRICS, Trained
+from veil.learners.training import Trained
 from veil.policies import LearnedPolicy
 from veil.policies.plain import NoiseKernel
 from veil.results.frontier import Frontier
@@ -79,7 +80,7 @@ def run_folder(folder, *, audited=True, shared=True):
     """As `veil train`, `veil audit` and `veil share` leave it."""
     runs.begin(folder, SETTINGS)
     (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in metrics()))
-    runs.finish(
+    training.finish_run(
         folder, SETTINGS, Trained(Noisy(Platoon(), jnp.array([0.1, 0.2])), SCORE, 40, 20, "all updates made")
     )
     if audited:

@@ -177,6 +177,7 @@ class Train:
         """Train with progress on stderr, write, draw; what needs no training is only written."""
         from veil.cli import learning
         from veil.learners import run as runs
+        from veil.learners import training
 
         system = build_system(self.system)
         if isinstance(settings, runs.Ready):
@@ -185,10 +186,10 @@ class Train:
             return runs.keep(self.folder, settings, system)
         try:
             with progress(settings.training.updates, self.folder) as report:
-                trained = runs.fit(settings, system, self.folder, report, loggers)
+                trained = training.train_run(settings, system, self.folder, report, loggers)
             lines, limit = runs.history(self.folder), self.weights.distortion_limit
             learning.draw(lines, trained.best, limit, self.folder / learning.PICTURE)
-            return runs.finish(self.folder, settings, trained)
+            return training.finish_run(self.folder, settings, trained)
         except KeyboardInterrupt:
             print(stopped(runs.history(self.folder)), file=sys.stderr)
             sys.exit(130)
@@ -231,7 +232,7 @@ def progress(updates: int, folder: Path) -> Iterator[Report]:
 def _warn(folder: Path) -> None:
     """Say so where a checkpoint is there and cannot be used."""
     from veil.io import StoreError, about
-    from veil.learners.training import CHECKPOINT
+    from veil.learners.run import CHECKPOINT
 
     path = folder / CHECKPOINT
     try:

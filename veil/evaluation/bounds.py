@@ -16,28 +16,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import Observer
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
+from veil.evaluation.scoring import APART, MAIN, TwoSidedBound
 from veil.policies.base import Policy
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
 from veil.step import Record, release_kind, sees_state
 from veil.systems.base import System
 from veil.types import Key, Scalar
-
-PILOT_A, PILOT_B, MAIN, APART = range(4)
-
-
-class TwoSidedBound(eqx.Module):
-    """One episode, or many of them (batched [E])."""
-
-    plain: Float[Array, "*E R K"]  # runs: two pilots, the main one, and perhaps one apart from it
-    pinned: Float[Array, "*E"]  # the conditional run, with the random numbers of the main one
-    effective: Float[Array, "*E"]
-    rank: Float[Array, "*E N"]  # of the true x_T among the particles of the true secret
 
 
 def two_sided_bound(

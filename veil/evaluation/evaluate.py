@@ -18,7 +18,7 @@ from jaxtyping import Array, Int
 from scipy.special import log_softmax
 
 from veil.attacks.kalman import MisspecifiedPolicy
-from veil.evaluation.bounds import CoupledBounder, LeakageBounder, TwoSidedBound, bounder_candidates
+from veil.evaluation.bounds import CoupledBounder, LeakageBounder, bounder_candidates
 from veil.evaluation.episodes import (
     PILOT,
     Progress,
@@ -33,6 +33,7 @@ from veil.evaluation.episodes import (
 from veil.evaluation.scoring import (
     Forecast,
     Scored,
+    TwoSidedBound,
     calibration,
     failed_fraction,
     score,

@@ -9,14 +9,27 @@ episodes and scored on the other. The upper bound is explained in `veil.evaluati
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import equinox as eqx
 import numpy as np
+from jaxtyping import Array, Float
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
-from veil.evaluation.bounds import APART, MAIN, PILOT_A, PILOT_B, TwoSidedBound
 from veil.results.parts import AtStep, Part
 from veil.stats import ERRORS, Leakage, Mean, stratified_mean
 from veil.systems.base import System
+
+PILOT_A, PILOT_B, MAIN, APART = range(4)
+
+
+class TwoSidedBound(eqx.Module):
+    """One episode, or many of them (batched [E])."""
+
+    plain: Float[Array, "*E R K"]  # runs: two pilots, the main one, and perhaps one apart from it
+    pinned: Float[Array, "*E"]  # the conditional run, with the random numbers of the main one
+    effective: Float[Array, "*E"]
+    rank: Float[Array, "*E N"]  # of the true x_T among the particles of the true secret
+
 
 DISAGREE = 1.5  # nats between two pilots in any log-likelihood: the episode is not understood
 

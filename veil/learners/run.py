@@ -8,7 +8,7 @@ says where the run was begun, `policy.json` what the arrays of the policy are.
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -17,13 +17,9 @@ import jax
 import jax.random as jr
 
 from veil.io import StoreError, about, load_arrays, plain, replace_text, save_arrays, write_json
-from veil.leakage.per_step import Measure
 from veil.learners.design import initial_policy
-from veil.learners.loggers import Logger
 from veil.learners.manifest import ADVICE, check_manifest, environment, manifest
-from veil.learners.training import CHECKPOINT, METRICS, Report, Trained, train
 from veil.policies.base import Policy
-from veil.problem import Objective
 from veil.registry import LEAKAGE, POLICIES
 from veil.results import text
 from veil.settings import ObjectiveWeights, PolicyDesign, TrainSettings
@@ -33,6 +29,9 @@ from veil.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+METRICS, CHECKPOINT = "metrics.jsonl", "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
@@ -262,44 +261,6 @@ def clear(folder: Path) -> None:
     """Remove a run, its settings first; other files in the folder stay."""
     for name in (RUN, POLICY, MANIFEST, ENVIRONMENT, CHECKPOINT, METRICS):
         (folder / name).unlink(missing_ok=True)
-
-
-def fit(
-    settings: Settings, system: System, folder: Path, report: Report, loggers: Sequence[Logger] = ()
-) -> Trained:
-    """Train as the settings say; one that was interrupted in this folder goes on."""
-    weights = settings.objective
-    return train(
-        system,
-        settings.training,
-        steps=settings.steps,
-        objective=Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit),
-        design=settings.design,
-        measure=Measure(settings.leakage),
-        report=report,
-        folder=folder,
-        loggers=loggers,
-    )
-
-
-def finish(folder: Path, settings: Settings, trained: Trained) -> Run:
-    """Write the policy, then the result; a crash in between leaves a run that is not finished."""
-    score, leakage = trained.score, trained.score.leakage
-    result = Result(
-        lower=leakage.lower.value,
-        upper=leakage.upper.value,
-        standard_error=max(leakage.lower.error, leakage.upper.error),
-        entropy=leakage.entropy,
-        distortion=score.distortion.value,
-        cost=score.cost.value,
-        updates=trained.updates,
-        best=trained.best,
-        reason=trained.reason,
-        seconds=sum(line["seconds"] for line in history(folder)),
-    )
-    run = Run(settings, result, trained.policy)
-    run.save(folder)
-    return run
 
 
 def keep(folder: Path, ready: Ready, system: System) -> Run:

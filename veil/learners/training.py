@@ -16,6 +16,7 @@ from veil.leakage.per_step import Measure
 from veil.learners.base import Family, Learner, Progress, robust
 from veil.learners.design import initial_policy
 from veil.learners.loggers import JsonLines, Logger
+from veil.learners.run import CHECKPOINT, METRICS, Result, Run, Settings, history
 from veil.learners.selection import SelectionScore, evaluate_family
 from veil.policies.base import LearnedPolicy
 from veil.problem import Objective, Problem
@@ -54,9 +55,6 @@ class TrainState:
         if score.merit < self.score.merit:
             return replace(self, best=self.progress.policy, score=score, best_at=self.updates, waited=0)
         return replace(self, waited=self.waited + 1)
-
-
-METRICS, CHECKPOINT = "metrics.jsonl", "checkpoint.safetensors"
 
 
 class RunLog:
@@ -271,3 +269,41 @@ def train(
             family = robust(system, steps, *counts)
         learner = LEARNERS[settings.learner]().build(settings)
         return train_policy(family, learner, policy, settings, report=report, folder=folder, loggers=loggers)
+
+
+def train_run(
+    settings: Settings, system: System, folder: Path, report: Report, loggers: Sequence[Logger] = ()
+) -> Trained:
+    """Train as the settings say; one that was interrupted in this folder goes on."""
+    weights = settings.objective
+    return train(
+        system,
+        settings.training,
+        steps=settings.steps,
+        objective=Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit),
+        design=settings.design,
+        measure=Measure(settings.leakage),
+        report=report,
+        folder=folder,
+        loggers=loggers,
+    )
+
+
+def finish_run(folder: Path, settings: Settings, trained: Trained) -> Run:
+    """Write the policy, then the result; a crash in between leaves a run that is not finished."""
+    score, leakage = trained.score, trained.score.leakage
+    result = Result(
+        lower=leakage.lower.value,
+        upper=leakage.upper.value,
+        standard_error=max(leakage.lower.error, leakage.upper.error),
+        entropy=leakage.entropy,
+        distortion=score.distortion.value,
+        cost=score.cost.value,
+        updates=trained.updates,
+        best=trained.best,
+        reason=trained.reason,
+        seconds=sum(line["seconds"] for line in history(folder)),
+    )
+    run = Run(settings, result, trained.policy)
+    run.save(folder)
+    return run

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from veil.io import StoreError
 from veil.learners import run as runs
-from veil.learners.run import Run, Settings
-from veil.learners.training import METRICS
+from veil.learners.run import METRICS, Run, Settings
 from veil.registry import system_name
 from veil.reports.blocks import Block, Column, Missing, ReportError
 from veil.reports.episode import Episode, play
