@@ -7,7 +7,7 @@ from scipy import special, stats
 
 from tests.policies.round_units import gain_units, platoon_units
 from veil.policies import discrete_policy
-from veil.policies.dirichlet import Exploring, dirichlet_draw, dirichlet_log_density
+from veil.policies.grid import Exploring, dirichlet_draw, dirichlet_log_density
 from veil.step import first_features
 from veil.systems import Gain, Platoon
 

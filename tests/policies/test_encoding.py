@@ -10,7 +10,7 @@ from tests.policies.round_units import finite, platoon_units
 from veil.beliefs import KalmanBelief, ParticleBelief, Scheme
 from veil.laws import Gaussian
 from veil.policies import MgfEncoder, MomentEncoder, mgf_encoder
-from veil.policies.encoding import Form, expected_relu
+from veil.policies.networks import Form, expected_relu
 from veil.systems.platoon import DRIVERS
 
 MASSES = np.asarray([0.1, 0.2, 0.3, 0.4])

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tests.reports.made_folders import audit_folder, frontier_folder, run_folder
-from veil.reports.episode import Episode
 from veil.reports.page import html
-from veil.reports.sources import gather
+from veil.reports.sources import Episode, gather
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 from veil.learners import run as runs
 from veil.learners.run import Ready
 from veil.registry import POLICIES
-from veil.reports.episode import play
+from veil.reports.sources import play
 from veil.rollout import rollout
 from veil.systems import Gain
 
@@ -43,7 +43,7 @@ def filtered(shared, external, noise):
 def test_the_estimate_is_the_mixture_of_kalman_filters(tmp_path, monkeypatch):
     from importlib import import_module
 
-    episode = import_module("veil.reports.episode")
+    episode = import_module("veil.reports.sources")
 
     seen = []
 

@@ -30,8 +30,7 @@ from veil.learners.base import Family, Learner, Metrics, Progress
 from veil.learners.lookahead import Critic, Table, Transition, charged, followed, occupied, staged
 from veil.learners.pathwise import CLIP, summary
 from veil.policies.base import LearnedPolicy
-from veil.policies.dirichlet import Exploring, dirichlet_log_density
-from veil.policies.grid import GridPolicy, TableKernel
+from veil.policies.grid import Exploring, GridPolicy, TableKernel, dirichlet_log_density
 from veil.problem import EpisodeState, Outcome, Problem
 from veil.registry import LEARNERS
 from veil.settings import PolicyDesign, Preset, TrainSettings

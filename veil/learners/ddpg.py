@@ -25,8 +25,7 @@ from veil.learners.design import scaling_of
 from veil.learners.experience import Replay, Step, explored
 from veil.learners.pathwise import summary
 from veil.policies.base import LearnedPolicy
-from veil.policies.encoding import Encoder
-from veil.policies.networks import Network
+from veil.policies.networks import Encoder, Network
 from veil.problem import Problem
 from veil.registry import LEARNERS
 from veil.settings import PolicyDesign, Preset, TrainSettings

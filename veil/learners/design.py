@@ -10,7 +10,7 @@ from veil.beliefs.base import FilterSpec
 from veil.beliefs.kalman import KalmanSpec
 from veil.beliefs.particles import ParticleSpec, Scheme
 from veil.policies.base import LearnedPolicy
-from veil.policies.dirichlet import discrete_policy
+from veil.policies.grid import discrete_policy
 from veil.policies.neural import neural_policy
 from veil.policies.plain import Truth
 from veil.policies.residual import residual_policy

@@ -3,9 +3,8 @@
 from veil.policies.base import Decision, LearnedPolicy, PlainPolicy, Policy
 from veil.policies.budgeted import Budgeted
 from veil.policies.counterfactual import Counterfactual
-from veil.policies.dirichlet import discrete_policy
-from veil.policies.encoding import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
-from veil.policies.grid import GridPolicy, grid_atoms, grid_policy
+from veil.policies.grid import GridPolicy, discrete_policy, grid_atoms, grid_policy
+from veil.policies.networks import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
 from veil.policies.neural import NeuralPolicy, neural_policy
 from veil.policies.plain import Blind, GaussianNoise, Quantised, Truth
 from veil.policies.residual import ResidualPolicy, residual_policy

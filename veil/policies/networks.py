@@ -1,18 +1,184 @@
-"""The network inside learned policies: from public numbers, a secret and a state to raw outputs."""
+"""Encoders of a belief, and the network inside learned policies.
 
+An encoder sums up a belief in a few public numbers. The network maps these, a secret and a state to raw
+outputs.
+"""
+
+import abc
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jax.scipy.special import logsumexp, ndtr
 from jaxtyping import Array, Float, Int
 
-from veil.policies.encoding import Encoder, Form, MomentEncoder, mgf_encoder
+from veil.beliefs.base import Belief
+from veil.beliefs.particles import ParticleBelief
+from veil.laws import Gaussian
 from veil.policies.scaling import Scaling
 from veil.systems.base import Prior, System
 from veil.types import Features, Key, Secret, State, Vector
+
+Form = Literal["relu", "exponential"]
+
+
+class Encoder(eqx.Module):
+    """Sums a belief up. Every array in it is trained."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """How many features there are."""
+
+    @property
+    @abc.abstractmethod
+    def own_size(self) -> int:
+        """How many numbers `own` gives."""
+
+    @abc.abstractmethod
+    def __call__(self, belief: Belief, scaling: Scaling) -> Features:
+        """The features, each of size one in these units."""
+
+    @abc.abstractmethod
+    def own(self, features: Features, index: Int[Array, ""]) -> Vector:
+        """What the features say about the state given one secret, beside what they say about all."""
+
+
+class MomentEncoder(Encoder):
+    """Masses of the secrets; mean and covariance factor of the state given each. Nothing is learned.
+
+    The factor is told by its lower entries, row i in units of coordinate i.
+    """
+
+    secrets: int = eqx.field(static=True)
+    states: int = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        """Number of features, K (1 + N + N(N+1)/2)."""
+        return self.secrets * (1 + self.states + self.states * (self.states + 1) // 2)
+
+    @property
+    def own_size(self) -> int:
+        """Features per secret, N + N(N+1)/2."""
+        return self.size // self.secrets - 1
+
+    def own(self, features: Features, index: Int[Array, ""]) -> Vector:
+        """The secret's mean, measured from the mean over all secrets, and its factor."""
+        masses, means, factors = jnp.split(features, [self.secrets, self.secrets * (1 + self.states)])
+        means = means.reshape(self.secrets, -1)
+        return jnp.concatenate([means[index] - masses @ means, factors.reshape(self.secrets, -1)[index]])
+
+    def __call__(self, belief: Belief, scaling: Scaling) -> Features:
+        """Masses, then means, then factors."""
+        laws = _in_units(belief, scaling)
+        rows, columns = jnp.tril_indices(self.states)
+        factors = laws.scale[:, rows, columns]
+        return jnp.concatenate([jnp.exp(belief.log_masses), laws.mean.reshape(-1), factors.reshape(-1)])
+
+
+class MgfEncoder(Encoder):
+    """The mean of (secret, state) and, for every learned point v, an expectation of v · (secret, state).
+
+    The paper's encoder: "exponential" gives the cumulant log E exp(v·p), "relu" gives E max(v·p, 0), which
+    tells a law apart as well and does not grow without bounds. Expectations do not know the order of
+    particles. A belief without particles is taken as one Gaussian per secret, in closed form.
+    """
+
+    points: Float[Array, "F D"]
+    form: Form = eqx.field(default="relu", static=True)
+
+    def __check_init__(self):
+        if self.form not in get_args(Form):
+            raise ValueError(f"form must be one of {', '.join(get_args(Form))}; got {self.form!r}.")
+
+    @property
+    def size(self) -> int:
+        """Size of (secret, state), and one for every point."""
+        return sum(self.points.shape)
+
+    @property
+    def own_size(self) -> int:
+        """Zero: the features speak of all secrets together."""
+        return 0
+
+    def own(self, features: Features, index: Int[Array, ""]) -> Vector:
+        """An empty row: no features belong to one secret."""
+        del index
+        return jnp.zeros(0, features.dtype)
+
+    def __call__(self, belief: Belief, scaling: Scaling) -> Features:
+        """The mean, then one number per point."""
+        if isinstance(belief, ParticleBelief):
+            return self._of_particles(belief, scaling)
+        return self._of_gaussians(belief, scaling)
+
+    def _of_particles(self, belief: ParticleBelief, scaling: Scaling) -> Features:
+        """Weighted sums over all particles."""
+        cloud = jax.vmap(jax.vmap(scaling.point, (None, 0)))(belief.secrets, belief.states)
+        cloud = cloud.reshape(-1, self.points.shape[1])
+        log_weights = (belief.log_masses[:, None] + belief.log_weights).reshape(-1)
+        weights = jnp.exp(log_weights)
+        heights = cloud @ self.points.T
+        if self.form == "relu":
+            values = weights @ jax.nn.relu(heights)
+        else:
+            values = logsumexp(log_weights[:, None] + heights, axis=0)
+        return jnp.concatenate([weights @ cloud, values])
+
+    def _of_gaussians(self, belief: Belief, scaling: Scaling) -> Features:
+        """Given a secret, v · (secret, state) is Gaussian; then mixed over the secrets."""
+        laws = _in_units(belief, scaling)
+        centres = jnp.concatenate([jax.vmap(scaling.secret)(belief.secrets), laws.mean], axis=1)
+        masses = jnp.exp(belief.log_masses)
+        means = centres @ self.points.T
+        slopes = jnp.einsum("fn,knm->kfm", self.points[:, -laws.mean.shape[1] :], laws.scale)
+        variances = jnp.sum(slopes**2, axis=2)
+        if self.form == "relu":
+            values = masses @ expected_relu(means, variances)
+        else:
+            values = logsumexp(belief.log_masses[:, None] + means + 0.5 * variances, axis=0)
+        return jnp.concatenate([masses @ centres, values])
+
+
+def mgf_encoder(scaling: Scaling, count: int = 10, form: Form = "relu", *, key: Key) -> MgfEncoder:
+    """An encoder with random points v, scaled so that v · (secret, state) is about of size one.
+
+    Args:
+        scaling: units of secret and state.
+        count: number of points.
+        form: the function of v · (secret, state) whose expectation is a feature: "relu" or "exponential".
+        key: randomness of the points.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, the number of evaluation points; got {count}.")
+    size = scaling.secret.centre.shape[0] + scaling.state.centre.shape[0]
+    points = jr.normal(key, (count, size), scaling.state.centre.dtype) / math.sqrt(size)
+    return MgfEncoder(points, form)
+
+
+def expected_relu(mean: Float[Array, "*n"], variance: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """E max(u, 0) for u ~ N(mean, variance): m Φ(m/s) + s φ(m/s).
+
+    The sd is kept from zero by what rounding cannot see, so that a known value has a gradient too.
+    """
+    sd = jnp.sqrt(variance + jnp.finfo(mean.dtype).eps ** 2)
+    ratio = mean / sd
+    return mean * ndtr(ratio) + sd * jnp.exp(-0.5 * ratio**2) / math.sqrt(2.0 * math.pi)
+
+
+def _in_units(belief: Belief, scaling: Scaling) -> Gaussian:
+    """Law of the state given each secret, batched [K], in the unit of the state."""
+    laws = belief.moments()
+
+    def one(mean: Vector, scale: Float[Array, "N N"]) -> tuple[Vector, Float[Array, "N N"]]:
+        return scaling.state(mean), scale / scaling.state.spread[:, None]
+
+    return Gaussian(*jax.vmap(one)(laws.mean, laws.scale))
+
 
 Summary = Literal["moments", "mgf"]
 

@@ -10,9 +10,8 @@ from veil.beliefs.base import Belief, FilterSpec
 from veil.beliefs.kalman import KalmanSpec
 from veil.laws import Gaussian, Kernel, Mixture
 from veil.policies.base import LearnedPolicy, Time
-from veil.policies.encoding import Form
 from veil.policies.geometry import nearest
-from veil.policies.networks import Context, Network, Summary, start_encoder, start_network
+from veil.policies.networks import Context, Form, Network, Summary, start_encoder, start_network
 from veil.policies.scaling import Limits, Scaling, between, bounded, correlation_factor, halfway
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, State

@@ -25,8 +25,7 @@ from veil.reports.blocks import (
     quiet,
     svg,
 )
-from veil.reports.episode import Episode
-from veil.reports.sources import Material, Source
+from veil.reports.sources import Episode, Material, Source
 from veil.results import Audit, Frontier
 from veil.results import text as words
 from veil.results.frontier_plots import MARKS
