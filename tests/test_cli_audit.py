@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 
 import pytest
@@ -161,6 +162,32 @@ def test_the_exit_code_tells_a_verdict_from_a_refusal(kind, code, engine, tmp_pa
     assert json.loads((tmp_path / "audit.json").read_text())["verdict"] == KINDS[kind].verdict.name
     for name in ("audit.json", "audit.csv", "posterior.png"):
         assert str(tmp_path / name) in shown.out
+
+
+def test_an_audit_does_not_replace_another_one_unless_it_is_told_to(engine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Audit, "save_pictures", lambda self, folder: [])
+    calls = engine(KINDS["certifiable"])
+    noise = ["gain", "--policy", "noise", "--out", tmp_path, "--sd"]
+    assert run(*noise, 0.2) == 0
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "audit.txt").write_text(calls[0][3][1])  # as the store does
+    assert run(*noise, 0.2) == 0  # the same once more
+    for other in ([*noise, 0.3], [*noise, 0.2, "--episodes", 99], ["gain", "--out", tmp_path]):
+        before = (tmp_path / "audit.json").read_bytes()
+        assert run(*other) == 2
+        told = capsys.readouterr().err
+        assert f"{tmp_path} holds another audit: " in told and "--again" in told and "--out" in told
+        assert (tmp_path / "audit.json").read_bytes() == before
+    assert run(*noise, 0.3, "--again") == 0 and len(calls) == 3
+
+
+def test_the_audit_of_a_policy_that_was_trained_anew_is_replaced(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(Audit, "save_pictures", lambda self, folder: [])
+    engine(KINDS["certifiable"])
+    assert run("gain", "--out", tmp_path / "audit") == 0
+    (tmp_path / "policy.safetensors").write_text("")
+    os.utime(tmp_path / "audit" / "audit.json", (0, 0))
+    assert run("gain", "--out", tmp_path / "audit") == 0
 
 
 def test_ctrl_c_says_that_the_same_command_goes_on(engine, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import os
 import re
 import shlex
 import subprocess
@@ -86,3 +87,13 @@ def test_help_and_version_are_instant(argument):
         subprocess.run([sys.executable, "-m", "veil", argument], check=True, capture_output=True)
         taken.append(time.perf_counter() - began)
     assert min(taken) < SECONDS
+
+
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_help_of_a_command_is_as_quick(command):
+    """By the time of the processor, for which a busy machine does not matter."""
+    before = os.times()
+    subprocess.run([sys.executable, "-m", "veil", command, "--help"], check=True, capture_output=True)
+    after = os.times()
+    taken = after.children_user - before.children_user + after.children_system - before.children_system
+    assert taken < SECONDS

@@ -22,6 +22,16 @@ def made():
     return slow
 
 
+class Broken(Gain):
+    """A loop whose output is not a number."""
+
+    def output(self, state):
+        return state * float("nan")
+
+
+broken = Broken()
+
+
 def needy(size):
     return size
 
@@ -54,7 +64,7 @@ def test_folders_are_named_after_the_system_alone():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("{}.py:slo", "Did you mean slow? Choose slow, made, needy."),
+        ("{}.py:slo", "Did you mean slow? Choose slow, made, Broken, broken, needy."),
         ("{}.py:needy", "needs arguments"),
         ("nowhere.py:slow", "there is no file nowhere.py"),
         ("nowhere:slow", "ModuleNotFoundError"),
@@ -71,6 +81,9 @@ def test_the_command_examines_it(here, capsys, monkeypatch):
     monkeypatch.setattr(main, "prepare", lambda: None)  # it would change the precision of all tests to come
     main.main(["systems", f"{here}.py:slow"])
     assert "Gain: ready to use" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        main.main(["systems", f"{here}.py:broken"])
+    assert end.value.code == 3 and "not ready" in capsys.readouterr().out
     with pytest.raises(SystemExit) as end:
         main.main(["systems", f"{here}.py:nothing"])
     assert end.value.code == 2 and "no system" in capsys.readouterr().err

@@ -46,7 +46,10 @@ def test_the_file_holds_the_arrays_of_the_definitions(files):
     found = arrays(place / "new" / "noise.npz")
     shapes = [(EPISODES,), *((EPISODES, STEPS, size) for size in (1, 1, 1, 0)), (EPISODES,)]
     assert [found[name].shape for name in NAMES] == shapes and found.keys() == {*NAMES, "last_state"}
-    assert f"{EPISODES} episodes of {STEPS} releases" in out and "veil audit gain --transcripts" in out
+    assert (
+        f"{EPISODES} episodes of {STEPS} releases" in out
+        and "veil audit gain --policy noise --sd 0.3 --transcripts " in out
+    )
     assert np.array_equal(found["secret"], np.arange(EPISODES) % 3)  # the secrets take turns
     assert len(np.unique(found["public_seed"])) == EPISODES and found["public_seed"].min() >= SIMULATED - 3
 

@@ -1,6 +1,8 @@
 """`veil audit`: what a sharing policy tells about the secret, as tables, files, pictures and a verdict."""
 
+import json
 import math
+import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +44,8 @@ class Audit:
     """Folder for the files and the pictures"""
     transcripts: Annotated[Path | None, Flag(default="")] = None
     """File of recorded episodes, as of `veil simulate`, instead of fresh ones"""
+    again: bool = False
+    """Replace another audit in the folder"""
     explain: bool = False
     """Print all that the verdict is based on, and the leakage by secret"""
 
@@ -100,10 +104,29 @@ class Audit:
         run = run_folder(self.system)
         place = run_system(run) if run else self.system
         flags = ("--policy", str(run)) if run else tuple(self.sharing.words())
-        store = Store(self.folder, fingerprint(system, policy, self.extent, records, __version__))
+        mark = fingerprint(system, policy, self.extent, records, __version__)
+        self.check_folder(mark)
+        store = Store(self.folder, mark)
         with progress() as report:
             found = engine.audit(system, policy, self.extent, records=records, progress=report, store=store)
         return replace(found, system=system_name(place), place=place, policy_flags=flags)
+
+    def check_folder(self, mark: str) -> None:
+        """Refuse a folder that holds another audit, unless its policy has been trained anew since.
+
+        Args:
+            mark: fingerprint of this audit; the parts of the one in the folder have one too.
+        """
+        path, owner = self.folder / "audit.json", self.folder / "parts" / "audit.txt"
+        if self.again or not path.exists():
+            return
+        if owner.exists() and owner.read_text(encoding="utf-8") == mark:
+            return
+        policy = self.folder.parent / "policy.safetensors"
+        if policy.exists() and path.stat().st_mtime < policy.stat().st_mtime:
+            return
+        told = f"{self.folder} holds another audit: {described(path)}."
+        raise Mistake(f"{told} Give another --out, or --again to replace it.")
 
     def recorded(self, system: "System", policy: "Policy") -> "Record | None":
         """The episodes of the file, if there is one."""
@@ -115,6 +138,17 @@ class Audit:
             return load(self.transcripts, system, policy)
         except TranscriptError as mistake:
             complain("audit", mistake)
+
+
+def described(path: Path) -> str:
+    """What an audit.json is about, in a few words."""
+    try:
+        line = json.loads(path.read_text(encoding="utf-8"))
+        extent = f"{line['episodes']} episodes of {line['horizon']} releases"
+        policy = shlex.join(line["command"]["policy"]) or line["policy"]
+        return f"{line['system']} {policy}, {extent}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a file that cannot be read"
 
 
 def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:

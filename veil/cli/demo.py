@@ -134,7 +134,7 @@ class Demo:
 
     def audited(self, folder: Path, *, again: bool) -> None:
         """The audit of a run, unless it is there."""
-        audit = Audit(str(folder), extent=self.size.audit)
+        audit = Audit(str(folder), extent=self.size.audit, again=again)
         if (audit.folder / "audit.json").exists() and not again:
             return
         system, policy = audit.build()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from veil.cli.console import Mistake, complain, known
 from veil.cli.parser import Flag
 from veil.cli.subject import PolicyChoice, check_subject, run_folder, subject
-from veil.registry import system_name
+from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
     from veil.sharing.sharer import Sharer
@@ -92,8 +92,8 @@ class Share:
     Example: `veil share runs/platoon-pathwise --secret-file driver.json --budget 0.1 < sensor.jsonl`
     """
 
-    run_or_system: Annotated[str, Flag("RUN", positional=True)]
-    """Folder of `veil train`, or a system (platoon, gain, FILE.py:NAME, ...) together with --policy"""
+    run_or_system: Annotated[str, Flag("RUN", positional=True, names=SYSTEMS)]
+    """Folder of `veil train`, or a system ({names}, FILE.py:NAME) together with --policy"""
     secret_file: Path
     """JSON file with the secret, its index in the prior or its values; mode 0600"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)

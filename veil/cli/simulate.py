@@ -1,5 +1,6 @@
 """`veil simulate`: episodes as arrays, so that anyone can attack from outside."""
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from veil.cli.console import Mistake, progress
 from veil.cli.parser import Flag
 from veil.cli.subject import STEPS, PolicyChoice, check_subject, run_folder, subject
+from veil.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from veil.step import Record
@@ -23,8 +25,8 @@ class Simulate:
     Example: `veil simulate runs/platoon-pathwise --episodes 1024 --out transcripts.npz`
     """
 
-    run_or_system: Annotated[str, Flag("RUN", positional=True)]
-    """Folder of `veil train`, or a system (platoon, gain, FILE.py:NAME, ...) together with --policy"""
+    run_or_system: Annotated[str, Flag("RUN", positional=True, names=SYSTEMS)]
+    """Folder of `veil train`, or a system ({names}, FILE.py:NAME) together with --policy"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
     episodes: int = 128
     """Episodes to play; the secrets of the prior take turns"""
@@ -48,22 +50,23 @@ class Simulate:
         from veil.evaluation.transcript_file import save
 
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        name, steps, records = self.play()
+        steps, records = self.play()
         save(records, self.out)
         print(f"{self.episodes} episodes of {steps} releases in {self.out}; judged by")
-        policy = "" if run_folder(self.run_or_system) else " and the same policy flags"
-        print(f"  veil audit {self.run_or_system if not policy else name} --transcripts {self.out}{policy}")
+        policy = [] if run_folder(self.run_or_system) else self.sharing.words()
+        words = ["veil", "audit", self.run_or_system, *policy, "--transcripts", str(self.out)]
+        print(f"  {shlex.join(words)}")
 
-    def play(self) -> "tuple[str, int, Record]":
-        """The name of the system, the releases per episode, and the episodes."""
+    def play(self) -> "tuple[int, Record]":
+        """The releases per episode, and the episodes."""
         from veil.evaluation.episodes import simulate
         from veil.settings import SimulateSettings
 
-        name, system, policy = subject(self.run_or_system, self.sharing)
+        _, system, policy = subject(self.run_or_system, self.sharing)
         steps = self.steps or usual_steps(run_folder(self.run_or_system))
         with progress() as report:
             settings = SimulateSettings(self.episodes, steps, self.seed)
-            return name, steps, simulate(system, policy, settings, progress=report)
+            return steps, simulate(system, policy, settings, progress=report)
 
 
 def usual_steps(run: Path | None) -> int:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Systems:
     """List the systems with a secret, or examine one of them.
 
+    Exit code 0: ready to use; 3: not ready, and the errors say why; 2: a mistake on the command line.
+
     Example: `veil systems platoon`
     """
 
