@@ -1,18 +1,24 @@
 """A system of the user's on the command line: named by its file, loaded, refused in one sentence."""
 
+import json
+from pathlib import Path
+
+import jax
 import numpy as np
 import pytest
 
+from tests.command_lines import quick
+from tests.command_lines import veil as command
 from veil.cli import main, subject
 from veil.cli.console import Mistake
 from veil.registry import system_name
+from veil.sharing.sharer import Sharer
 from veil.systems import Gain
 
 FILE = '''
 """A loop with gains of its own."""
 
 import veil
-from veil.registry import system_name
 from veil.systems import Gain
 
 slow = Gain(veil.systems.finite_prior([0.1, 0.2]))
@@ -75,6 +81,43 @@ def test_what_cannot_be_loaded_is_told_in_one_sentence(here, name, words):
     with pytest.raises(Mistake) as told:
         subject.build_system(name.format(here))
     assert words in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.fixture
+def unhurried():
+    with quick():
+        yield
+
+
+def test_it_has_one_name_in_all_commands_and_its_runs_join_in_a_report(here, unhurried):
+    place, noise = f"{here}.py:slow", ["--policy", "noise", "--sd", "0.2"]
+    tiny = ["--steps", 2, "--episodes", 6, "--no-assisted"]
+    assert command("train", place, *noise)[0] == 0  # to runs/slow-noise
+    code, _, err = command("audit", "runs/slow-noise", *tiny)
+    assert code in (0, 3), err
+    code, _, err = command("audit", f"./{place}", *tiny)  # to audit/slow-truth
+    assert code in (0, 3), err
+    for folder in ("runs/slow-noise/audit", "audit/slow-truth"):
+        assert json.loads(Path(folder, "audit.json").read_text())["system"] == "slow"
+    assert json.loads(Path("audit/slow-truth/audit.json").read_text())["command"]["system"] == f"./{place}"
+    ledger = Path("slow-noise/share/ledger.jsonl")
+    ledger.parent.mkdir(parents=True)
+    with jax.enable_x64(True):
+        policy = subject.PolicyChoice("noise", {"sd": (0.2,)}).build(subject.build_system(place))
+        with Sharer(policy, 1, ledger=ledger, seed=3, system=system_name(place)) as sharer:
+            sharer.share([0.1], [0.0])
+    code, _, err = command("ledger", "slow-noise", "--recompute", *noise)
+    assert code == 2 and "the ledger is about slow; say where that is, as --system FILE.py:slow." in err
+    code, out, err = command("ledger", "slow-noise", "--recompute", *noise, "--system", place)
+    assert code == 0 and "computed again" in out, err
+    code, out, err = command("report", "runs/slow-noise", "audit/slow-truth", "--out", "both.html")
+    assert code == 0 and "both.html" in out, err
+    assert "veil share runs/slow-noise" in Path("both.html").read_text()
+
+
+def test_examples_in_messages_are_those_of_the_system(here, unhurried):
+    code, _, err = command("audit", f"{here}.py:slow", "--policy", "noise")
+    assert code == 2 and "Try --sd 0.1, in the units of level." in err and "platoon" not in err
 
 
 def test_the_command_examines_it(here, capsys, monkeypatch):

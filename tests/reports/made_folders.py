@@ -108,7 +108,7 @@ def metrics():
 def ledger(path, budget=0.1):
     """Five steps of a stream."""
     about = {
-        "system": "Platoon",
+        "system": "platoon",
         "seed": 3,
         "budget": budget,
         "policy": "abc",

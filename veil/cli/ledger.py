@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from veil.cli.console import Mistake, bars, complain, grid, known
 from veil.cli.parser import Flag
 from veil.cli.share import EXHAUSTED, LEDGER
-from veil.cli.subject import RUN, PolicyChoice, build_system
-from veil.registry import SYSTEMS
+from veil.cli.subject import RUN, PolicyChoice, build_system, is_own, run_system
+from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
     from veil.policies.base import Policy
@@ -47,6 +47,8 @@ class Ledger:
     """Steps to print, the last ones"""
     recompute: bool = False
     """Charge every release again, by a stronger method"""
+    system: Annotated[str, Flag("FILE.py:NAME", default="")] = ""
+    """System of the ledger, where it is your own and no run says where"""
     out: Annotated[Path | None, Flag(default=PLACE)] = None
     """File for the picture"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
@@ -131,12 +133,13 @@ class Ledger:
 
     def build(self, account: "Account") -> "Policy":
         """The policy with the system that the ledger names."""
-        names = {type(build_system(name)).__name__: name for name in SYSTEMS}
-        kind = account.about["system"]
-        if kind not in names:
-            raise Mistake(f"{kind} is a system of your own: use veil.sharing.recompute_charges from Python.")
+        name = account.about["system"]
+        own = run_system(self.trained) if self.trained and name not in SYSTEMS else name
+        place = self.system or own
+        if system_name(place) != name or not (is_own(place) or place in SYSTEMS):
+            raise Mistake(f"the ledger is about {name}; say where that is, as --system FILE.py:{name}.")
         choice = replace(self.sharing, policy=str(self.trained)) if self.trained else self.sharing
-        return choice.build(build_system(names[kind]), names[kind])
+        return choice.build(build_system(place), place)
 
     def show(self, account: "Account", again: "list[RecomputedCharges]") -> None:
         """The last steps, the sums, and what computing them again says."""

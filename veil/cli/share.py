@@ -169,7 +169,7 @@ class Share:
         from veil.sharing.sharer import Sharer
 
         try:
-            _, _, policy = subject(self.run_or_system, self.sharing)
+            place, _, policy = subject(self.run_or_system, self.sharing)
             secret = read_secret(self.secret_file, policy.system)
             if not in_prior(secret, policy.system):
                 tell("the secret is none of the prior's, and charges speak of those only.")
@@ -184,6 +184,7 @@ class Share:
                 ledger=self.file,
                 memory=self.secret_file.with_name(self.secret_file.name + ".memory"),
                 strict=self.strict,
+                system=system_name(place),
                 progress=replayed,
             )
         except (Mistake, StoreError, LedgerError, SecretError, OSError, ValueError) as error:

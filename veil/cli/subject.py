@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from veil.cli.console import Mistake, known
 from veil.cli.parser import Flag, Parameters, flag_words
-from veil.registry import LEARNERS, POLICIES, SYSTEMS, PerAxis
+from veil.registry import LEARNERS, POLICIES, SYSTEMS, PerAxis, system_name
 
 if TYPE_CHECKING:
     from veil.learners.run import Ready, Settings
@@ -276,7 +276,7 @@ def load_policy(folder: Path, system: "System", place: str) -> "Policy":
     try:
         run = runs.Run.load(folder)
         made_for = run.settings.system
-        if made_for != place:
+        if system_name(made_for) != system_name(place):
             raise Mistake(f"{folder} was trained for another system; name that one: {made_for}.")
         if not run.finished:
             raise Mistake(

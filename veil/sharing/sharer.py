@@ -14,6 +14,7 @@ import numpy as np
 from veil.io import fingerprint
 from veil.policies.base import Policy
 from veil.policies.budgeted import Exhausted
+from veil.registry import system_name
 from veil.sharing import snapshots
 from veil.sharing.budget import Accountant, budgeted
 from veil.sharing.inputs import Fault, Request, checked_secret, given
@@ -59,6 +60,7 @@ class Sharer:
         memory: file for the private memory of a policy that has one.
         shared_budget: an accountant that other streams of the same secret spend from as well.
         strict: raise `Fault` at unusable input instead of withholding the release.
+        system: what the ledger calls the system; by default the name of its class, in snake case.
         progress: called with the number of steps of an old ledger that were replayed, and their total.
     """
 
@@ -76,6 +78,7 @@ class Sharer:
         memory: Path | None = None,
         shared_budget: Accountant | None = None,
         strict: bool = False,
+        system: str = "",
         progress: Callable[[int, int], None] = lambda done, total: None,
     ):
         self.system, self.strict = policy.system, strict
@@ -88,7 +91,7 @@ class Sharer:
             policy = as_float64(policy)
             if not policy.has_memory:
                 policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
-            self.ledger = _opened(ledger, policy, budget, seed)
+            self.ledger = _opened(ledger, policy, budget, seed, system)
             try:
                 about = self.ledger.about
                 if memory is not None and policy.has_memory:
@@ -212,7 +215,9 @@ class Sharer:
         self.close()
 
 
-def _opened(path: Path | None, policy: Policy, budget: float, seed: int | None) -> Ledger | MemoryLedger:
+def _opened(
+    path: Path | None, policy: Policy, budget: float, seed: int | None, name: str
+) -> Ledger | MemoryLedger:
     """The ledger, begun or gone on with; it knows the seed if nobody else does."""
     old = None if path is None else about_of(path)
     if seed is None:
@@ -220,7 +225,7 @@ def _opened(path: Path | None, policy: Policy, budget: float, seed: int | None) 
     system = policy.system
     about = {
         "veil": __version__,
-        "system": type(system).__name__,
+        "system": name or system_name(type(system).__name__),
         "policy": fingerprint(policy),
         "seed": seed,
         "budget": None if math.isinf(budget) else budget,
