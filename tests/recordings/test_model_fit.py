@@ -94,11 +94,9 @@ ENTROPY = float(np.log(4.0))
 LIMIT = SHARE * ENTROPY
 
 
-def verdict(
-    gain, as_it_is=1.0, discounted=0.0, axis=GOOD, count=COUNT, error=0.0, free_p=1.0, entropy=ENTROPY
-):
+def verdict(told, as_it_is=1.0, honest=0.0, axis=GOOD, count=COUNT, error=0.0, free_p=1.0, entropy=ENTROPY):
     return judge_recording(
-        Mean(gain, error), as_it_is, Mean(discounted, 0.0), fitted(axis, count, free_p), entropy
+        Mean(told, error), as_it_is, Mean(honest, 0.0), fitted(axis, count, free_p), entropy
     )
 
 
@@ -133,19 +131,19 @@ def test_the_error_of_a_mean_is_that_of_its_draws():
     rng, prior = np.random.default_rng(6), np.log(np.full(3, 1 / 3))
     given = rng.normal(0.0, 1.0, (50, 1, 3))
     posteriors = np.array([made.softmax(row[0]) for row in given])
-    gain = np.sum(posteriors * np.log(3.0 * posteriors), axis=1)
+    told = np.sum(posteriors * np.log(3.0 * posteriors), axis=1)
     found = summary(given, prior)
-    assert found.information_gain.value == pytest.approx(gain.mean())
-    assert found.information_gain.error == pytest.approx(gain.std(ddof=1) / np.sqrt(50))
+    assert found.told.value == pytest.approx(told.mean())
+    assert found.told.error == pytest.approx(told.std(ddof=1) / np.sqrt(50))
     np.testing.assert_allclose(found.masses, posteriors.mean(axis=0))
 
 
 def test_a_misfit_comes_first_and_says_whether_the_leak_survives():
     assert verdict(0.0, axis=COLOURED).name == "model does not fit"
-    assert verdict(1.2, discounted=0.5, axis=COLOURED).survives
-    assert not verdict(1.2, discounted=0.5 * LIMIT, axis=COLOURED).survives
+    assert verdict(1.2, honest=0.5, axis=COLOURED).survives
+    assert not verdict(1.2, honest=0.5 * LIMIT, axis=COLOURED).survives
     few = Axis("speed", 3.0, 0.0, 0.99, 0.0, 0.5 * FEWEST_WORTH, True)
-    assert not verdict(1.2, discounted=0.5, axis=few).survives
+    assert not verdict(1.2, honest=0.5, axis=few).survives
     silent = Axis("spacing", 3.0, 0.0, 0.9, 0.0, 5.0, False)
     both = RecordingFit((GOOD, silent), COUNT, 0, np.zeros(1), 0.0, 1.0)
     assert judge_recording(Mean(1.2, 0.0), 1.2, Mean(1.0, 0.0), both, ENTROPY).name == "leak"

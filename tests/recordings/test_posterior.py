@@ -35,8 +35,8 @@ def test_shared_as_it_is_the_posterior_is_that_of_the_transition_densities(tmp_p
     np.testing.assert_allclose(found.trail[0], 0.25, atol=1e-12)
     entropy = -np.sum(masses[-1] * np.log(np.maximum(masses[-1], 1e-300)))
     assert found.drop.value == pytest.approx(np.log(4) - entropy, abs=1e-9)
-    assert found.information_gain.value == pytest.approx(found.drop.value, abs=1e-9)  # the prior is uniform
-    assert (found.verdict.name, found.likeliest, found.information_gain.error) == ("leak", 1, 0.0)
+    assert found.told.value == pytest.approx(found.drop.value, abs=1e-9)  # the prior is uniform
+    assert (found.verdict.name, found.likeliest, found.told.error) == ("leak", 1, 0.0)
 
 
 def test_a_state_that_is_recorded_in_part_has_the_likelihood_of_its_joint_gaussian_law(float64):
@@ -86,11 +86,9 @@ def test_particles_agree_with_the_exact_posterior_within_their_stated_interval()
     assert found.filtered and 0.0 < found.filter_error < 0.05
     # The curve ends in the mean of the exact posteriors of the same four draws.
     np.testing.assert_allclose(found.masses, found.trail[-1], atol=5.0 * found.filter_error + 1e-3)
-    assert found.filter_error <= found.information_gain.error
-    assert 0.0 < found.information_gain.value < measure(veil.systems.Gain(), log).information_gain.value
-    assert (
-        measure(veil.systems.Gain(), log, _noise, options).information_gain == found.information_gain
-    )  # one seed, one answer
+    assert found.filter_error <= found.told.error
+    assert 0.0 < found.told.value < measure(veil.systems.Gain(), log).told.value
+    assert measure(veil.systems.Gain(), log, _noise, options).told == found.told  # one seed, one answer
 
 
 @pytest.mark.study
@@ -111,9 +109,7 @@ def test_few_and_many_particles_agree_within_their_stated_interval():
             for count in (81, 1296)
         )
         assert many.filter_error < few.filter_error < 0.05
-        assert abs(few.information_gain.value - many.information_gain.value) <= 3.0 * np.hypot(
-            few.filter_error, many.filter_error
-        )
+        assert abs(few.told.value - many.told.value) <= 3.0 * np.hypot(few.filter_error, many.filter_error)
 
 
 def rounded_likelihoods(shared, push, step):
@@ -150,9 +146,9 @@ def test_transport_and_counterfactual_sharing_tell_nothing():
         veil.systems.Gain(), log, lambda model: policies.Transport(model, jnp.array([0.1])), QUICK
     )
     assert moved.as_it_is > 0.5
-    assert moved.information_gain.value < 0.01 + 3.0 * moved.information_gain.error
+    assert moved.told.value < 0.01 + 3.0 * moved.told.error
     copied = measure(veil.systems.Gain(), log, veil.policies.Counterfactual)
-    assert (copied.information_gain.value, copied.method) == (0.0, "coupling of all secrets")
+    assert (copied.told.value, copied.method) == (0.0, "coupling of all secrets")
     assert copied.verdict.name == "no leak"
 
 
@@ -244,5 +240,5 @@ def test_under_coloured_noise_the_white_posterior_is_too_sure_and_the_discounted
     rng = np.random.default_rng(9)
     found = [(index, measure(Lag(), log)) for index, log in (lag_log(rng, 0.9) for _ in range(60))]
     assert surplus(found, [one.masses for _, one in found]) > 3.0
-    assert surplus(found, [one.discounted_posterior for _, one in found]) < 2.0
+    assert surplus(found, [one.honest for _, one in found]) < 2.0
     assert all(one.verdict.name == "model does not fit" for _, one in found)

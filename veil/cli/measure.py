@@ -24,7 +24,7 @@ FOLDER = "default: measure/LOG"
 Row = tuple[str, ...]
 
 HEADS = (
-    *("recording", "rows", "gain, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
+    *("recording", "rows", "told, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
     *("residuals follow", "times the noise", "verdict"),
 )
 
@@ -154,18 +154,18 @@ def row(found: "Measurement") -> Row:
     """One line of the table; the residuals are those of the first axis that is judged."""
     from veil.results.text import bits
 
-    gain, entropy = found.information_gain, found.entropy
-    interval = f" [{found.low:.3f}, {found.high:.3f}]" if gain.error > 0.0 else ""
+    told, entropy = found.told, found.entropy
+    interval = f" [{found.low:.3f}, {found.high:.3f}]" if told.error > 0.0 else ""
     judged = next((axis for axis in found.fit.axes if axis.counts), found.fit.axes[0])
     return (
         found.name,
         str(found.steps),
-        f"{gain.value:.3f}{interval}",
-        f"{bits(gain.value):.3f}",
-        f"{gain.value / entropy:.0%}" if entropy > 0.0 else "",
+        f"{told.value:.3f}{interval}",
+        f"{bits(told.value):.3f}",
+        f"{told.value / entropy:.0%}" if entropy > 0.0 else "",
         found.secret_names[found.likeliest],
         f"{found.masses.max():.3f}",
-        f"{max(0.0, found.discounted_gain.value):.3f}",
+        f"{max(0.0, found.honest_told.value):.3f}",
         f"{judged.follow:+.2f}",
         f"{judged.spread:.3g}",
         found.verdict.name,

@@ -1,4 +1,4 @@
-"""The measurement of a recording: the posterior as it is, the fit of the model, and after sharing."""
+"""The measurement: what is told as it is, whether the model fits, what this way of sharing tells."""
 
 from collections.abc import Callable
 
@@ -72,15 +72,14 @@ def _measure(
     )
     densities = np.asarray(seen.log_density)[:, : log.steps]
     # Nothing that is shared tells more than the recording itself, so no way of sharing is discounted less.
-    discounted_likelihood = (
+    honest = (
         np.einsum("kty,y->k", densities, fit.weights())[None, None]
         if true
         else discounted(reading.log_likelihood, float(fit.weights()[list(telling)].min(initial=1.0)))
     )
     log_prior = log_softmax(np.asarray(model.prior.log_masses))
     found = summary(reading.log_likelihood, log_prior)
-    plain = summary(densities.sum(axis=(1, 2))[None, None], log_prior)
-    left = summary(discounted_likelihood, log_prior)
+    plain, left = summary(densities.sum(axis=(1, 2))[None, None], log_prior), summary(honest, log_prior)
     most = entropy(np.exp(log_prior))
     secrets = np.asarray(model.prior.secrets)
     names = tuple(secret_text(system.secret_fields, secret) for secret in secrets)
@@ -93,20 +92,13 @@ def _measure(
             reading.filtered,
         ),
         *(log.steps, settings, secrets, names, log_prior),
-        *(found.masses, found.information_gain, found.drop, found.filter_error, found.disagreement),
-        *(plain.information_gain.value, left.masses, left.information_gain, reading.trail),
+        *(found.masses, found.told, found.drop, found.filter_error, found.disagreement),
+        *(plain.told.value, left.masses, left.told, reading.trail),
         scores=np.asarray(seen.scores)[fit.best, 1 : log.steps],
         believed=believed,
         fit=fit,
         checked=log.checked,
-        verdict=judge_recording(
-            found.information_gain,
-            plain.information_gain.value,
-            left.information_gain,
-            fit,
-            most,
-            found.disagreement,
-        ),
+        verdict=judge_recording(found.told, plain.told.value, left.told, fit, most, found.disagreement),
     )
 
 

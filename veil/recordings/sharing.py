@@ -17,7 +17,7 @@ from veil.recordings.posterior import RecordedPath, guide, innovations, read_noi
 from veil.recordings.reader import LogError
 from veil.recordings.releases import fresh_releases, releases_on_recording, same_whatever_the_secret
 from veil.recordings.requirements import dependence
-from veil.results.measurement import entropy, information_gain, posterior
+from veil.results.measurement import entropy, posterior, told
 from veil.settings import MeasureSettings
 from veil.stats import Mean
 from veil.step import first_law, release_kind
@@ -50,15 +50,15 @@ class Summary:
 
     Attributes:
         masses: of the posterior.
-        information_gain: KL(posterior ‖ prior).
+        told: KL(posterior ‖ prior).
         drop: of the entropy.
-        filter_error: what the filters add to the standard error of `information_gain`.
+        filter_error: what the filters add to the standard error of `told`.
         disagreement: distance in total variation of a filter's posterior from that of all filters of its
             draw; 1 for a filter that lost the releases under all secrets.
     """
 
     masses: Float[np.ndarray, " K"]
-    information_gain: Mean
+    told: Mean
     drop: Mean
     filter_error: float
     disagreement: float
@@ -82,7 +82,7 @@ def read_shared(
         believed: index of what the owner takes its secret for.
         options: the extent.
         seen: which coordinates of the state are recorded.
-        progress: called with the stage, how many draws are done, and of how many.
+        progress: told about the draws.
     """
     _recorded_enough(model, policy, seen)
     steps, secret, key = int(path.length), model.prior.secrets[believed], jr.key(options.seed)
@@ -129,7 +129,7 @@ def summary(log_likelihood: Float[np.ndarray, "D R K"], log_prior: Float[np.ndar
         spread = float(values.std(ddof=1) / np.sqrt(draws)) if draws > 1 else 0.0
         return Mean(float(values.mean()), max(spread, filter_error)), filter_error
 
-    gained, filter_error = mean(lambda one: information_gain(one, log_prior))
+    gained, filter_error = mean(lambda one: told(one, log_prior))
     drop, _ = mean(lambda one: before - entropy(np.exp(one)))
     distances = 0.5 * np.abs(np.exp(apart) - np.exp(pooled)[:, None]).sum(axis=2)
     lost = np.isnan(log_likelihood).any(axis=2) | ~np.isfinite(log_likelihood).any(axis=2)

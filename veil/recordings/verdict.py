@@ -18,25 +18,20 @@ from veil.stats import ERRORS, Mean
 
 
 def judge_recording(
-    gain: Mean,
-    as_it_is: float,
-    discounted: Mean,
-    fit: RecordingFit,
-    entropy: float,
-    disagreement: float = 0.0,
+    told: Mean, as_it_is: float, honest: Mean, fit: RecordingFit, entropy: float, disagreement: float = 0.0
 ) -> RecordingVerdict:
     """Apply the rules in their order.
 
     Args:
-        gain: information gain under this way of sharing, nats.
+        told: by this way of sharing, nats.
         as_it_is: by the recording as it is.
-        discounted: by this way of sharing, discounted for what the model does not explain.
+        honest: by this way of sharing, discounted for what the model does not explain.
         fit: of the model.
         entropy: H(q).
         disagreement: of the filters, a share of the posterior mass.
     """
     limit = SHARE * entropy
-    survives = discounted.low(ERRORS) >= limit > 0.0 and fit.worth >= FEWEST_WORTH
+    survives = honest.low(ERRORS) >= limit > 0.0 and fit.worth >= FEWEST_WORTH
     if entropy <= 0.0:
         return RecordingVerdict("no leak", ("there is only one secret",), False)
     if not fit.examined:
@@ -48,11 +43,12 @@ def judge_recording(
     if disagreement > DISAGREE:
         reason = f"the filters disagree about {disagreement:.0%} of the posterior mass"
         return RecordingVerdict("not enough data", (reason,), False)
-    if gain.low(ERRORS) >= limit:
+    if told.low(ERRORS) >= limit:
         return RecordingVerdict("leak", (), survives)
-    if gain.high(ERRORS) >= limit:
-        interval = f"the interval {gain.low(ERRORS):.3f} to {gain.high(ERRORS):.3f} nats"
-        reason = f"{interval} contains the limit {limit:.3f}"
+    if told.high(ERRORS) >= limit:
+        reason = (
+            f"the interval {told.low(ERRORS):.3f} to {told.high(ERRORS):.3f} nats holds the limit {limit:.3f}"
+        )
         return RecordingVerdict("not enough data", (reason,), False)
     if as_it_is < limit:
         reason = f"even as it is, the recording tells {as_it_is:.3f} nats, less than the limit {limit:.3f}"

@@ -24,17 +24,7 @@ if TYPE_CHECKING:
 FILE, TABLE, PICTURE = "measure.json", "measure.csv", "measure.png"
 
 COLUMNS = (
-    *(
-        "recording",
-        "verdict",
-        "survives",
-        "rows",
-        "information_gain",
-        "information_gain_error",
-        "low",
-        "high",
-        "filter_error",
-    ),
+    *("recording", "verdict", "survives", "rows", "told", "told_error", "low", "high", "filter_error"),
     *("disagreement", "drop", "as_it_is", "discounted", "discounted_error", "entropy", "likeliest", "odds"),
     *("fit_p_value", "method"),
 )
@@ -43,7 +33,7 @@ JUDGED = ("leak", "no leak")  # verdicts that answer the question
 
 AS_IT_IS = "Truth"
 
-SHARE = 0.1  # of H(q): a larger information gain is called a leak
+SHARE = 0.1  # of H(q): what is told beyond this is called a leak
 
 DISAGREE = 0.1  # of the posterior mass: filters that are further apart have not understood the releases
 
@@ -185,13 +175,13 @@ class Measurement:
         secret_names: the same with names and units, for people.
         log_prior: log-masses before reading.
         masses: posterior masses, the mean over the draws.
-        information_gain: KL(posterior ‖ prior), mean over the draws and standard error, filters included.
+        told: KL(posterior ‖ prior), the mean over the draws and its standard error, filters included.
         drop: H(prior) − H(posterior), likewise.
-        filter_error: the part of the standard error of `information_gain` that comes from the filters.
-        disagreement: fraction of the posterior mass on which the filters of a draw disagree.
-        as_it_is: information gain of the recording as it is, for comparison.
-        discounted_posterior: posterior masses with the likelihood discounted for the misfit of the model.
-        discounted_gain: KL(discounted posterior ‖ prior), the mean over the draws and its standard error.
+        filter_error: the part of the standard error of `told` that comes from the filters.
+        disagreement: share of the posterior mass on which the filters of a draw disagree.
+        as_it_is: what sharing the recording as it is would tell, for comparison.
+        honest: posterior masses if the likelihood is discounted for what the model does not explain.
+        honest_told: what that posterior tells, the mean over the draws and its standard error.
         trail: posterior masses after each release, the mean over the draws.
         scores: residuals of the best secret, whitened, for the picture.
         believed: index of what the owner takes its secret for.
@@ -212,13 +202,13 @@ class Measurement:
     secret_names: tuple[str, ...]
     log_prior: Float[np.ndarray, " K"]
     masses: Float[np.ndarray, " K"]
-    information_gain: Mean
+    told: Mean
     drop: Mean
     filter_error: float
     disagreement: float
     as_it_is: float
-    discounted_posterior: Float[np.ndarray, " K"]
-    discounted_gain: Mean
+    honest: Float[np.ndarray, " K"]
+    honest_told: Mean
     trail: Float[np.ndarray, "T K"]
     scores: Float[np.ndarray, "n Y"]
     believed: int
@@ -240,13 +230,13 @@ class Measurement:
 
     @property
     def low(self) -> float:
-        """Lower end of the interval of `information_gain`."""
-        return max(0.0, self.information_gain.low(ERRORS))
+        """Lower end of the interval of `told`."""
+        return max(0.0, self.told.low(ERRORS))
 
     @property
     def high(self) -> float:
-        """Upper end of the interval of `information_gain`; no posterior has more than log 1/min q."""
-        return min(float(-self.log_prior.min()), self.information_gain.high(ERRORS))
+        """Upper end of the interval of `told`; no posterior can tell more than log 1/min q."""
+        return min(float(-self.log_prior.min()), self.told.high(ERRORS))
 
     @property
     def likeliest(self) -> int:
@@ -298,7 +288,7 @@ class Measurement:
                 f"measure with {model}. Until then take it that the recording may tell everything."
             )
         limit = SHARE * self.entropy
-        undecided = self.information_gain.high(ERRORS) >= limit > self.information_gain.low(ERRORS)
+        undecided = self.told.high(ERRORS) >= limit > self.told.low(ERRORS)
         if self.fit.examined and (undecided or self.disagreement > DISAGREE):
             return "Give more --draws, and more --filter-particles if the filters are what is uncertain."
         return "Record longer, or while more happens: what is calm tells little whatever the sharing."
@@ -334,21 +324,21 @@ class Measurement:
 
     def _survival(self) -> str:
         """What is left of the leak if the likelihood is discounted for the misfit."""
-        left = text.nats(max(0.0, self.discounted_gain.value))
+        left = text.nats(max(0.0, self.honest_told.value))
         discount = f"Discounted for the size and the persistence of the residuals, {left} are left"
         if self.verdict.survives:
-            fraction = text.percent(float(self.discounted_posterior.max()))
+            fraction = text.percent(float(self.honest.max()))
             return f"{discount}: the leak survives, and {fraction} of the mass is on one secret."
         if self.fit.worth < FEWEST_WORTH:
             discount += f", by residuals that are worth {self.fit.worth:.0f} independent ones"
         return f"{discount}: too little to say that there is a leak, which does not say that there is none."
 
     def _amount(self) -> str:
-        """The information gain, with its interval where there is one."""
-        if self.information_gain.error == 0.0:
-            return text.nats(self.information_gain.value)
+        """What is told, with its interval where there is one."""
+        if self.told.error == 0.0:
+            return text.nats(self.told.value)
         interval = f"{self.low:.3f} to {self.high:.3f} with {ERRORS:g} standard errors"
-        return f"{text.nats(self.information_gain.value)}, {interval},"
+        return f"{text.nats(self.told.value)}, {interval},"
 
     def _odds(self) -> str:
         """The secret with the largest mass, and its odds."""
@@ -363,12 +353,9 @@ class Measurement:
         """The main numbers by name."""
         most = f"of {self.entropy:.3f} nats"
         return [
-            (
-                f"information gain of {self.steps} rows",
-                f"{self.information_gain.value:.3f} [{self.low:.3f}, {self.high:.3f}] {most}",
-            ),
+            (f"told by {self.steps} rows", f"{self.told.value:.3f} [{self.low:.3f}, {self.high:.3f}] {most}"),
             ("likeliest secret", f"{self.secret_names[self.likeliest]} (mass {self.masses.max():.3f})"),
-            ("discounted for the misfit", f"{max(0.0, self.discounted_gain.value):.3f} nats"),
+            ("discounted for the misfit", f"{max(0.0, self.honest_told.value):.3f} nats"),
             ("shared as it is", f"{self.as_it_is:.3f} nats"),
             ("p-value of the model", f"{self.fit.p_value:.3g}"),
             ("method", self.method),
@@ -389,16 +376,9 @@ class Measurement:
     def line(self) -> Line:
         """The numbers of one line of measure.csv."""
         values = (
-            *(self.name, self.verdict.name, self.verdict.survives, self.steps, self.information_gain.value),
-            *(
-                self.information_gain.error,
-                self.low,
-                self.high,
-                self.filter_error,
-                self.disagreement,
-                self.drop.value,
-            ),
-            *(self.as_it_is, self.discounted_gain.value, self.discounted_gain.error, self.entropy),
+            *(self.name, self.verdict.name, self.verdict.survives, self.steps, self.told.value),
+            *(self.told.error, self.low, self.high, self.filter_error, self.disagreement, self.drop.value),
+            *(self.as_it_is, self.honest_told.value, self.honest_told.error, self.entropy),
             *(self.secret_names[self.likeliest], self.odds, self.fit.p_value, self.method),
         )
         return dict(zip(COLUMNS, values, strict=True))
@@ -422,7 +402,7 @@ class Measurement:
             "log_prior": self.log_prior,
             "believed": self.believed,
             "posterior": self.masses,
-            "discounted_posterior": self.discounted_posterior,
+            "discounted_posterior": self.honest,
             "drop_error": self.drop.error,
             "fit": self.fit.to_dict(),
             "trail": self.trail,
@@ -445,13 +425,13 @@ class Measurement:
             secret_names=each(line["secret_names"], text_of),
             log_prior=np.array(line["log_prior"], float),
             masses=np.array(line["posterior"], float),
-            information_gain=mean_from_dict(line, "information_gain"),
+            told=mean_from_dict(line, "told"),
             drop=mean_from_dict(line, "drop"),
             filter_error=number(line["filter_error"]),
             disagreement=number(line["disagreement"]),
             as_it_is=number(line["as_it_is"]),
-            discounted_posterior=np.array(line["discounted_posterior"], float),
-            discounted_gain=mean_from_dict(line, "discounted"),
+            honest=np.array(line["discounted_posterior"], float),
+            honest_told=mean_from_dict(line, "discounted"),
             trail=np.array(line["trail"], float).reshape(-1, count),
             scores=np.array(line["residuals"], float).reshape(-1, axes),
             believed=int(line["believed"]),
@@ -488,8 +468,8 @@ class Measurement:
         # The trail is a mean over draws, which is less sure than each of them: only one draw has this curve.
         prior = np.exp(self.log_prior)
         curve = None if self.filtered else np.sum(xlogy(self.trail, self.trail / prior[None, :]), axis=1)
-        ends = (self.low, self.information_gain.value, self.high)
-        left = max(0.0, self.discounted_gain.value)
+        ends = (self.low, self.told.value, self.high)
+        left = max(0.0, self.honest_told.value)
         plots.draw_told(nats, curve, len(self.trail), ends, left, self.entropy)
         labels = [
             f"{axis.name}: {axis.spread:.3g} times the noise" + ("" if axis.counts else " (not judged)")
@@ -515,13 +495,7 @@ def plot_measurements(found: Sequence[Measurement]) -> "Figure":
     if len(found) == 1:
         return found[0].plot()
     rows = [
-        plots.Bar(
-            one.name,
-            one.verdict.name,
-            one.information_gain.value,
-            (one.low, one.high),
-            one.discounted_gain.value,
-        )
+        plots.Bar(one.name, one.verdict.name, one.told.value, (one.low, one.high), one.honest_told.value)
         for one in found
     ]
     return plots.draw_recordings(rows, found[0].entropy)
@@ -544,7 +518,7 @@ def entropy(masses: Float[np.ndarray, " K"]) -> float:
     return float(-np.sum(xlogy(masses, masses)))
 
 
-def information_gain(log_masses: Float[np.ndarray, " K"], log_prior: Float[np.ndarray, " K"]) -> float:
+def told(log_masses: Float[np.ndarray, " K"], log_prior: Float[np.ndarray, " K"]) -> float:
     """KL(posterior ‖ prior)."""
     masses = np.exp(log_masses)
     return float(np.sum(np.where(masses > 0.0, masses * (log_masses - log_prior), 0.0)))
