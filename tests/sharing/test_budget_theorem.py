@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 
-from veil.sharing.budget import Accountant, BudgetError
+from veil.sharing.account import Accountant, BudgetError
 
 STEPS = 5
 PRIOR = np.array([0.5, 0.3, 0.2])

@@ -1,11 +1,12 @@
 """The contract of a sharing policy: from public knowledge to the kernel of a release."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from veil.beliefs.base import Belief, PriorBelief
 from veil.laws import Kernel, Law, SwitchedLaw
@@ -202,3 +203,19 @@ class LearnedPolicy(Policy):
     """
 
     network: eqx.AbstractVar[Any]
+
+
+FLOOR = 0.05  # sd per axis where a policy needs some noise and none was given
+
+
+def per_axis(values: tuple[float, ...], system: System) -> Float[Array, " Y"]:
+    """The numbers of a setting as an array, `FLOOR` for every shared axis where there are none.
+
+    The precision is the one that JAX is set to, so that a float64 system meets a float64 policy.
+    """
+    return jnp.asarray(values or (FLOOR,) * len(system.shared_fields), float)
+
+
+def optional(value: ArrayLike | Sequence | None) -> Array | None:
+    """A tunable value that may be left out."""
+    return None if value is None else jnp.asarray(value)

@@ -19,9 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil.laws import Gaussian, Law, MemoryKernel, Point, diagonal_gaussian, recovered
-from veil.policies.base import PlainPolicy, Time
+from veil.policies.base import PlainPolicy, Time, optional, per_axis
 from veil.policies.geometry import distortion_metric, geometric_median
-from veil.policies.plain import optional, per_axis
 from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
 from veil.types import External, Features, Secret, State

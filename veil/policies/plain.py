@@ -1,29 +1,18 @@
 """Policies that look at nothing: the truth, the truth with noise, the truth on a grid."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from veil.laws import Gaussian, Kernel, Point, Rounded, diagonal_gaussian
-from veil.policies.base import PlainPolicy, Time
+from veil.policies.base import PlainPolicy, Time, optional, per_axis
 from veil.policies.geometry import expected_start
 from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
 from veil.types import External, Features, Secret, State
-
-FLOOR = 0.05  # sd per axis where a policy needs some noise and none was given
-
-
-def per_axis(values: tuple[float, ...], system: System) -> Float[Array, " Y"]:
-    """The numbers of a setting as an array, `FLOOR` for every shared axis where there are none.
-
-    The precision is the one that JAX is set to, so that a float64 system meets a float64 policy.
-    """
-    return jnp.asarray(values or (FLOOR,) * len(system.shared_fields), float)
 
 
 class Truth(PlainPolicy):
@@ -132,11 +121,6 @@ class QuantisedSettings:
     def build(self, system: System) -> Quantised:
         """The policy for a system."""
         return Quantised(system, per_axis(self.step, system))
-
-
-def optional(value: ArrayLike | Sequence | None) -> Array | None:
-    """A tunable value that may be left out."""
-    return None if value is None else jnp.asarray(value)
 
 
 class Blind(PlainPolicy):

@@ -9,8 +9,8 @@ from jaxtyping import Array, Bool, Float
 
 from veil.beliefs.base import Belief, Health
 from veil.laws import Components, Gaussian, Kernel, SwitchedLaw
-from veil.policies.base import Policy, Time
-from veil.policies.plain import GaussianNoise, Truth, per_axis
+from veil.policies.base import Policy, Time, per_axis
+from veil.policies.plain import GaussianNoise, Truth
 from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
 from veil.types import External, Features, Key, Secret, Shared, State

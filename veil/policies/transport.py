@@ -20,9 +20,8 @@ from veil.beliefs.kalman import KalmanSpec
 from veil.beliefs.particles import ParticleSpec
 from veil.distortion import expected_distance_quadrature
 from veil.laws import Gaussian
-from veil.policies.base import Policy, Time
+from veil.policies.base import Policy, Time, per_axis
 from veil.policies.geometry import AffineKernel, Plan, distortion_metric
-from veil.policies.plain import per_axis
 from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Shared

@@ -16,7 +16,8 @@ from veil.policies.base import Policy
 from veil.policies.budgeted import Exhausted
 from veil.registry import system_name
 from veil.sharing import snapshots
-from veil.sharing.budget import Accountant, budgeted
+from veil.sharing.account import Accountant
+from veil.sharing.budget import budgeted
 from veil.sharing.inputs import Fault, Request, checked_secret, given
 from veil.sharing.ledger import (
     START,
