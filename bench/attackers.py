@@ -119,13 +119,13 @@ def _sides(noise: tuple[float, float], guide: Guide, particles: int, episodes: i
     policy = GaussianNoise(system, jnp.asarray(noise))
     numbers = jnp.arange(episodes, dtype=jnp.int32)
     records = play_batch(nominal(system), policy, steps, numbers, KEY)
-    rung = ParticleBounder("", ParticleFilter(system, policy, guide, particles))
+    bounder = ParticleBounder("", ParticleFilter(system, policy, guide, particles))
     length = jnp.asarray(steps, jnp.int32)
     log_prior = np.asarray(system.prior.log_masses)
 
     def job():
         with jax.enable_x64(True):
-            sides = jax.block_until_ready(bound_batch(rung, records, numbers, length, KEY, KEY, False))
+            sides = jax.block_until_ready(bound_batch(bounder, records, numbers, length, KEY, KEY, False))
         return sides, np.asarray(records.index), log_prior
 
     return job

@@ -99,7 +99,7 @@ def test_the_ladder_knows_what_applies():
         assert bounder_candidates(gain, Subsampled(Truth(gain), 2)) == ()
         assert isinstance(bounder_candidates(gain, Counterfactual(gain))[0], CoupledBounder)
         names = [
-            next(rung.name for rung in bounder_candidates(system, policy))
+            next(bounder.name for bounder in bounder_candidates(system, policy))
             for system, policy in (
                 (gain, noise),
                 (gain, Subsampled(noise, 2)),

@@ -56,14 +56,14 @@ def played(system, policy, episodes=EPISODES) -> Record:
     return jax.vmap(one)(jnp.arange(episodes, dtype=jnp.int32))
 
 
-def measured(system, policy, *, rung=None, length=STEPS, apart=False):
+def measured(system, policy, *, bounder=None, length=STEPS, apart=False):
     """Records, sides and scores of one case; one program for the whole family."""
     records = played(system, policy)
-    if rung is None:
-        rung = ParticleBounder("twisted", ParticleFilter(system, policy, Twisted(), PARTICLES))
+    if bounder is None:
+        bounder = ParticleBounder("twisted", ParticleFilter(system, policy, Twisted(), PARTICLES))
     numbers = jnp.arange(EPISODES, dtype=jnp.int32)
     sides = jax.tree.map(
-        np.asarray, bound_batch(rung, records, numbers, jnp.asarray(length, jnp.int32), PLAY, OWN, apart)
+        np.asarray, bound_batch(bounder, records, numbers, jnp.asarray(length, jnp.int32), PLAY, OWN, apart)
     )
     log_prior = np.asarray(system.prior.log_masses)
     return records, sides, score(sides, np.asarray(records.index), log_prior)
@@ -149,10 +149,10 @@ def test_components_of_the_secret_are_enclosed(float64):
 def test_a_finite_chain_is_enclosed(float64):
     """Hidden signs, released with errors: a hidden Markov model, solved by the forward recursion."""
     system, policy = Signs(finite_prior([0.2, 1.0])), Symbols(Signs(finite_prior([0.2, 1.0])))
-    rung = bounder_candidates(system, policy)[0]
-    assert rung.name == "bootstrap particles"
-    rung = ParticleBounder("bootstrap", ParticleFilter(system, policy, Unguided(), 256))
-    records, sides, scored = measured(system, policy, rung=rung)
+    bounder = bounder_candidates(system, policy)[0]
+    assert bounder.name == "bootstrap particles"
+    bounder = ParticleBounder("bootstrap", ParticleFilter(system, policy, Unguided(), 256))
+    records, sides, scored = measured(system, policy, bounder=bounder)
     exact = forward(np.asarray(system.prior.secrets)[:, 0], np.asarray(records.public.shared))
     truth = exact_scores(scored, exact)
     below, above = gap(scored, truth - scored.lower), gap(scored, scored.upper - truth)
@@ -197,10 +197,10 @@ def test_the_identities_hold_with_few_particles(guide, particles, float64, monke
     monkeypatch.setattr(smc, "THRESHOLD", 2.0)  # at every step
     case, episodes = Case(sd=(0.5, 0.5, 0.5)), 6144
     system, policy = case.build()
-    rung = ParticleBounder("few", ParticleFilter(system, policy, guide, particles))
+    bounder = ParticleBounder("few", ParticleFilter(system, policy, guide, particles))
     records = played(system, policy, episodes)
     numbers = jnp.arange(episodes, dtype=jnp.int32)
-    sides = bound_batch(rung, records, numbers, jnp.asarray(STEPS, jnp.int32), PLAY, OWN, False)
+    sides = bound_batch(bounder, records, numbers, jnp.asarray(STEPS, jnp.int32), PLAY, OWN, False)
     exact = kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
     index, rows = np.asarray(records.index), np.arange(episodes)
     true = exact[rows, index]

@@ -41,7 +41,7 @@ def test_bounds_bound_and_estimates_estimate_on_any_mixture(compilations):
         bounds = {method: mutual_information(*mixture, method) for method in UPPER}
         for method, bound in bounds.items():
             assert bound >= value - slack, (trial, method, bound, value)
-        if trial % 10 == 0:  # it runs all rungs again
+        if trial % 10 == 0:  # it computes all bounds again
             least = max(0.0, min(bounds.values()))
             assert mutual_information(*mixture, "closed_form") == pytest.approx(least, abs=1e-12)
         guess = mutual_information(*mixture, "estimate", seed=trial)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.leakage.mixtures import random_covariances, sampled_information
 from veil.laws import Gaussian, grouped
-from veil.leakage import coupled, ladder, mutual_information
+from veil.leakage import closed_form_bounds, coupled, mutual_information
 from veil.registry import LEAKAGE
 
 
@@ -46,15 +46,15 @@ def test_a_direction_in_which_all_are_narrow_costs_no_digits():
     ],
 )
 def test_the_ladder_stays_a_ladder_in_training_precision(spread, apart, scale):
-    """All of these tell everything: no rung may fall below log 2, and none may be NaN, nor its slope."""
+    """All of these tell everything: no bound may fall below log 2, and none may be NaN, nor its slope."""
     generator = np.random.default_rng(0)
     mean = generator.standard_normal((2, 4, 2)) * spread + apart * np.arange(2.0)[:, None, None]
 
-    def rungs(mean):
+    def bounds(mean):
         parts = Gaussian(mean, jnp.broadcast_to(jnp.asarray(scale, jnp.float32), (2, 4, 2, 2)))
-        return ladder(grouped(jnp.full((2, 4), -np.log(8.0), jnp.float32), parts))
+        return closed_form_bounds(grouped(jnp.full((2, 4), -np.log(8.0), jnp.float32), parts))
 
-    function = jax.jit(jax.value_and_grad(lambda mean: rungs(mean).closed_form))
+    function = jax.jit(jax.value_and_grad(lambda mean: bounds(mean).closed_form))
     value, slope = function(jnp.asarray(mean, jnp.float32))
     assert float(value) == pytest.approx(np.log(2.0), abs=1e-4)
     assert bool(jnp.all(jnp.isfinite(slope)))

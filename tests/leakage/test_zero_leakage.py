@@ -1,4 +1,4 @@
-"""Where nothing leaks, the ladder says so; where little leaks, it is much closer than the paper's bound."""
+"""Where nothing leaks, the bounds are zero; where little leaks, they are closer than the paper's bound."""
 
 import jax
 import jax.numpy as jnp

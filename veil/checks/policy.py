@@ -182,10 +182,10 @@ def _replayed(policy: Policy, record: Record) -> Support:
 
 def _auditable(policy: Policy, world: System) -> Support:
     """The audit has a method that bounds the leakage from above."""
-    rungs = bounder_candidates(world, policy)
-    if not rungs:
+    candidates = bounder_candidates(world, policy)
+    if not candidates:
         return Support(False, "No method bounds these releases from above; add a floor of noise.")
-    return Support(True, f"Bounded from above by {rungs[0].name}.")
+    return Support(True, f"Bounded from above by {candidates[0].name}.")
 
 
 def _coupled(policy: Policy, world: System, record: Record) -> Support:

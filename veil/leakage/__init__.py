@@ -1,6 +1,13 @@
 """Leakage of one release, in nats: closed forms, proved bounds, an unbiased estimate, quadrature."""
 
-from veil.leakage.closed_forms import Ladder, closed_form, coupled, ladder, matched, reference
+from veil.leakage.closed_forms import (
+    ClosedFormBounds,
+    closed_form,
+    closed_form_bounds,
+    coupled,
+    matched,
+    reference,
+)
 from veil.leakage.confidence import upper_confidence
 from veil.leakage.entropy import (
     chernoff_entropy,
@@ -25,11 +32,12 @@ from veil.leakage.quadrature import quadrature
 from veil.leakage.reference import reference_entropy
 
 __all__ = [
-    "Ladder",
+    "ClosedFormBounds",
     "Nats",
     "PaperBounds",
     "chernoff_entropy",
     "closed_form",
+    "closed_form_bounds",
     "coupled",
     "estimate",
     "estimate_per_component",
@@ -38,7 +46,6 @@ __all__ = [
     "information_modulus",
     "kl_chernoff",
     "kl_entropy",
-    "ladder",
     "likelihood_entropy",
     "matched",
     "mixture_kernel_components",

@@ -198,8 +198,8 @@ def reference(components: Components, spare: Scalar | float = 0.0) -> Scalar:
     return above - jnp.exp(components.log_masses) @ below
 
 
-class Ladder(eqx.Module):
-    """Every rung, in nats. Each is an upper bound; the least is `closed_form`."""
+class ClosedFormBounds(eqx.Module):
+    """All sampling-free upper bounds on I(Θ; Y), in nats; the least of them is `closed_form`."""
 
     trivial: Scalar
     regime_adaptive: Scalar
@@ -209,15 +209,18 @@ class Ladder(eqx.Module):
 
     @property
     def closed_form(self) -> Scalar:
-        """The least rung that is a number, not below zero."""
-        rungs = jnp.stack([self.regime_adaptive, self.reference, self.matched, self.coupled])
-        rungs = jnp.where(jnp.isfinite(rungs), rungs, self.trivial)
-        return jnp.maximum(jnp.minimum(jnp.min(rungs), self.trivial), 0.0)
+        """The least of the finite bounds, not below zero."""
+        bounds = jnp.stack([self.regime_adaptive, self.reference, self.matched, self.coupled])
+        bounds = jnp.where(jnp.isfinite(bounds), bounds, self.trivial)
+        return jnp.maximum(jnp.minimum(jnp.min(bounds), self.trivial), 0.0)
 
 
-def ladder(components: Components, *, by_index: bool = False) -> Ladder:
-    """All rungs. `by_index` couples components in the order they are listed (common random numbers)."""
-    return Ladder(
+def closed_form_bounds(components: Components, *, by_index: bool = False) -> ClosedFormBounds:
+    """All sampling-free upper bounds on I(Θ; Y).
+
+    `by_index` couples components in the order in which they are listed, as common random numbers do.
+    """
+    return ClosedFormBounds(
         trivial=components.entropy,
         regime_adaptive=paper_bounds(components).regime_adaptive,
         reference=reference(components),
@@ -228,7 +231,7 @@ def ladder(components: Components, *, by_index: bool = False) -> Ladder:
 
 def closed_form(components: Components, *, by_index: bool = False) -> Scalar:
     """The least of the rigorous sampling-free bounds on I(Θ; Y), in nats."""
-    return ladder(components, by_index=by_index).closed_form
+    return closed_form_bounds(components, by_index=by_index).closed_form
 
 
 # Each program is compiled once per padded size.
