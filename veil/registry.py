@@ -88,7 +88,8 @@ class Registry(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         """The thing itself; a name that there is not is a `KeyError` with the names that there are."""
         if name not in self._registered:
-            importlib.import_module(self._entry(name).module)
+            entry = self._entry(name)
+            self._registered[name] = getattr(importlib.import_module(entry.module), entry.symbol)
         return self._registered[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -111,8 +112,10 @@ class Registry(Mapping[str, Any]):
 
     def name_of(self, thing: object) -> str:
         """The name of a registered class, or of an instance of one."""
-        kind = thing if isinstance(thing, type) else type(thing)
-        return next(name for name, one in self._registered.items() if one is kind)
+        kind = thing if callable(thing) else type(thing)
+        place = kind.__module__, kind.__qualname__
+        ours = [name for name, one in self._entries.items() if (one.module, one.symbol) == place]
+        return next(name for name in (*self._registered, *ours) if self[name] is kind)
 
     def able(self, capability: str) -> tuple[str, ...]:
         """The names of the things whose class has this method, or has this constant set."""
