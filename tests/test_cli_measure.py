@@ -57,7 +57,7 @@ def test_a_recording_of_the_model_leaks_and_is_written_down(log, capsys):
     states, ahead = made.drive(made.DRIVERS[2], 80, np.random.default_rng(0))
     expected = made.softmax(made.drive_log_likelihoods(states, ahead).sum(axis=0))
     np.testing.assert_allclose(found["posterior"], expected, atol=1e-6)
-    assert found["told"] == pytest.approx(
+    assert found["information"] == pytest.approx(
         np.log(4) + expected @ np.log(np.maximum(expected, 1e-300)), abs=1e-6
     )
     assert (folder / "measure.png").stat().st_size > 10_000
@@ -79,7 +79,7 @@ def test_each_recording_is_judged_by_itself_and_coloured_noise_is_told_from_cert
     with open("all/measure.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["recording"] for row in rows] == ["pair=1", "pair=2"]
-    assert float(rows[1]["discounted"]) < float(rows[1]["told"])
+    assert float(rows[1]["discounted"]) < float(rows[1]["information"])
     assert [one.name for one in load_measurements("all")] == ["pair=1", "pair=2"]
     with pytest.raises(ResultError, match="holds 2 recordings"):
         Measurement.load("all")

@@ -41,7 +41,7 @@ def test_a_sound_measurement_passes_and_shows_all_its_inputs():
         "lower",
         "upper",
         "width",
-        "bad_share",
+        "bad_fraction",
         "calibration",
         "rank_p",
         "accuracy_allowed",

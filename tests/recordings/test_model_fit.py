@@ -5,10 +5,11 @@ import pytest
 from scipy import stats
 
 from tests.recordings import simulated as made
-from veil.recordings.fit_test import examine_recording, free_fit
+from veil.evaluation.fit_test import examine_residuals, free_fit
+from veil.evaluation.verdict import recording_verdict
 from veil.recordings.sharing import summary
-from veil.recordings.verdict import judge_recording
-from veil.results.measurement import FEWEST, FEWEST_WORTH, LEVEL, SHARE, Axis, RecordingFit
+from veil.results.measurement import FEWEST, FEWEST_SAMPLES, LEAK_FRACTION, Axis, RecordingFit
+from veil.results.parts import LEVEL, VERDICTS
 from veil.stats import Mean
 
 TRIALS, COUNT = 400, 200
@@ -24,7 +25,7 @@ def fitted(axis, count=COUNT, free_p=1.0):
 
 
 def rejected(keep=0.0, scale=1.0, seed=0):
-    found = [fitted(examine_recording(z, ("speed",), (True,))[0]) for z in residuals(keep, scale, seed)]
+    found = [fitted(examine_residuals(z, ("speed",), (True,))[0]) for z in residuals(keep, scale, seed)]
     return sum(not fit.ok for fit in found)
 
 
@@ -42,16 +43,16 @@ def test_coloured_residuals_and_a_wrong_noise_are_found_in_nineteen_cases_of_twe
 
 def test_the_numbers_of_an_axis_are_those_of_the_textbook():
     z = made.ar1(150, 0.6, np.random.default_rng(2)) * 2.0
-    (axis,) = examine_recording(z[:, None], ("speed",), (True,))
+    (axis,) = examine_residuals(z[:, None], ("speed",), (True,))
     square = np.sum(z**2)
-    follow = np.array([np.sum(z[k:] * z[:-k]) / square for k in range(1, 6)])
-    statistic = 150 * 152 * np.sum(follow**2 / (150 - np.arange(1, 6)))
-    assert axis.follow == pytest.approx(follow[0])
-    assert axis.white_p == pytest.approx(stats.chi2.sf(statistic, 5))
-    assert axis.spread == pytest.approx(np.sqrt(square / 150))
-    assert axis.effective == pytest.approx(150 * (1 - follow[0]) / (1 + follow[0]))
-    (worth,) = fitted(axis, 150).weights()
-    assert worth == pytest.approx(axis.effective / 150 / axis.spread**2)
+    correlations = np.array([np.sum(z[k:] * z[:-k]) / square for k in range(1, 6)])
+    statistic = 150 * 152 * np.sum(correlations**2 / (150 - np.arange(1, 6)))
+    assert axis.autocorrelation == pytest.approx(correlations[0])
+    assert axis.autocorrelation_p == pytest.approx(stats.chi2.sf(statistic, 5))
+    assert axis.std_ratio == pytest.approx(np.sqrt(square / 150))
+    assert axis.effective_samples == pytest.approx(150 * (1 - correlations[0]) / (1 + correlations[0]))
+    (weight,) = fitted(axis, 150).weights()
+    assert weight == pytest.approx(axis.effective_samples / 150 / axis.std_ratio**2)
 
 
 def test_the_effective_number_is_that_of_the_mean_of_coloured_residuals():
@@ -59,13 +60,15 @@ def test_the_effective_number_is_that_of_the_mean_of_coloured_residuals():
     rng = np.random.default_rng(3)
     series = np.stack([made.ar1(COUNT, 0.8, rng) for _ in range(2000)])
     truth = 1.0 / np.var(series.mean(axis=1))
-    found = np.median([examine_recording(z[:, None], ("x",), (True,))[0].effective for z in series[:200]])
+    found = np.median(
+        [examine_residuals(z[:, None], ("x",), (True,))[0].effective_samples for z in series[:200]]
+    )
     # The truth is known to 3 %, the median to 2 %; and one autocorrelation is biased by −2 r/n, 4 % of n_eff.
     assert found == pytest.approx(truth, rel=0.15)
 
 
 def test_a_noise_that_is_too_large_gives_no_extra_weight():
-    (axis,) = examine_recording(
+    (axis,) = examine_residuals(
         0.2 * np.random.default_rng(4).standard_normal((COUNT, 1)), ("speed",), (True,)
     )
     assert fitted(axis).weights() == pytest.approx(1.0)
@@ -91,27 +94,36 @@ def test_the_free_fit_is_least_squares_for_a_linear_model():
 GOOD = Axis("speed", 1.0, 0.5, 0.0, 0.5, 100.0, True)
 COLOURED = Axis("speed", 3.0, 0.0, 0.9, 0.0, 50.0, True)
 ENTROPY = float(np.log(4.0))
-LIMIT = SHARE * ENTROPY
+LIMIT = LEAK_FRACTION * ENTROPY
 
 
-def verdict(told, as_it_is=1.0, honest=0.0, axis=GOOD, count=COUNT, error=0.0, free_p=1.0, entropy=ENTROPY):
-    return judge_recording(
-        Mean(told, error), as_it_is, Mean(honest, 0.0), fitted(axis, count, free_p), entropy
+def verdict(
+    information, as_it_is=1.0, discounted=0.0, axis=GOOD, count=COUNT, error=0.0, free_p=1.0, entropy=ENTROPY
+):
+    return recording_verdict(
+        Mean(information, error), as_it_is, Mean(discounted, 0.0), fitted(axis, count, free_p), entropy
     )
 
 
 def test_the_verdict_follows_its_rules():
     assert verdict(1.2).name == "leak"
-    assert verdict(0.01).name == "no leak"
-    assert verdict(0.01, as_it_is=0.05).name == "not enough data"
-    assert verdict(LIMIT, error=0.01).name == "not enough data"
+    assert verdict(0.01).name == "no_leak"
+    assert verdict(0.01, as_it_is=0.05).name == "not_enough_data"
+    assert verdict(LIMIT, error=0.01).name == "not_enough_data"
     assert verdict(LIMIT + 0.031, error=0.01).name == "leak"
-    assert verdict(LIMIT - 0.031, error=0.01).name == "no leak"
-    assert verdict(1.2, count=FEWEST - 1).name == "not enough data"
-    assert verdict(1.2, entropy=0.0).name == "no leak"
+    assert verdict(LIMIT - 0.031, error=0.01).name == "no_leak"
+    assert verdict(1.2, count=FEWEST - 1).name == "not_enough_data"
+    assert verdict(1.2, entropy=0.0).name == "no_leak"
     fit = fitted(GOOD)
-    assert judge_recording(Mean(1.2, 0.0), 1.2, Mean(1.2, 0.0), fit, ENTROPY, 0.3).name == "not enough data"
+    assert recording_verdict(Mean(1.2, 0.0), 1.2, Mean(1.2, 0.0), fit, ENTROPY, 0.3).name == "not_enough_data"
     assert verdict(1.2, free_p=1e-5).reasons == ("no secret of the prior is near the best fit, (0)",)
+
+
+def test_every_verdict_is_of_the_one_vocabulary_and_shows_its_inputs():
+    for found in (verdict(1.2), verdict(0.01), verdict(0.01, as_it_is=0.05), verdict(0.0, axis=COLOURED)):
+        assert found.name in VERDICTS
+        assert {"information_low", "information_high", "limit", "fit_p", "fit_limit"} <= found.inputs.keys()
+        assert found.inputs["fit_limit"] == LEVEL
 
 
 def test_filters_that_lost_the_releases_are_not_taken_for_privacy():
@@ -131,20 +143,20 @@ def test_the_error_of_a_mean_is_that_of_its_draws():
     rng, prior = np.random.default_rng(6), np.log(np.full(3, 1 / 3))
     given = rng.normal(0.0, 1.0, (50, 1, 3))
     posteriors = np.array([made.softmax(row[0]) for row in given])
-    told = np.sum(posteriors * np.log(3.0 * posteriors), axis=1)
+    gained = np.sum(posteriors * np.log(3.0 * posteriors), axis=1)
     found = summary(given, prior)
-    assert found.told.value == pytest.approx(told.mean())
-    assert found.told.error == pytest.approx(told.std(ddof=1) / np.sqrt(50))
+    assert found.information.value == pytest.approx(gained.mean())
+    assert found.information.error == pytest.approx(gained.std(ddof=1) / np.sqrt(50))
     np.testing.assert_allclose(found.masses, posteriors.mean(axis=0))
 
 
 def test_a_misfit_comes_first_and_says_whether_the_leak_survives():
-    assert verdict(0.0, axis=COLOURED).name == "model does not fit"
-    assert verdict(1.2, honest=0.5, axis=COLOURED).survives
-    assert not verdict(1.2, honest=0.5 * LIMIT, axis=COLOURED).survives
-    few = Axis("speed", 3.0, 0.0, 0.99, 0.0, 0.5 * FEWEST_WORTH, True)
-    assert not verdict(1.2, honest=0.5, axis=few).survives
+    assert verdict(0.0, axis=COLOURED).name == "model_does_not_fit"
+    assert verdict(1.2, discounted=0.5, axis=COLOURED).inputs["survives"]
+    assert not verdict(1.2, discounted=0.5 * LIMIT, axis=COLOURED).inputs["survives"]
+    few = Axis("speed", 3.0, 0.0, 0.99, 0.0, 0.5 * FEWEST_SAMPLES, True)
+    assert not verdict(1.2, discounted=0.5, axis=few).inputs["survives"]
     silent = Axis("spacing", 3.0, 0.0, 0.9, 0.0, 5.0, False)
     both = RecordingFit((GOOD, silent), COUNT, 0, np.zeros(1), 0.0, 1.0)
-    assert judge_recording(Mean(1.2, 0.0), 1.2, Mean(1.0, 0.0), both, ENTROPY).name == "leak"
+    assert recording_verdict(Mean(1.2, 0.0), 1.2, Mean(1.0, 0.0), both, ENTROPY).name == "leak"
     assert len(verdict(1.2, axis=COLOURED).reasons) == 2

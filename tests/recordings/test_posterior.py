@@ -35,8 +35,8 @@ def test_shared_as_it_is_the_posterior_is_that_of_the_transition_densities(tmp_p
     np.testing.assert_allclose(found.trail[0], 0.25, atol=1e-12)
     entropy = -np.sum(masses[-1] * np.log(np.maximum(masses[-1], 1e-300)))
     assert found.drop.value == pytest.approx(np.log(4) - entropy, abs=1e-9)
-    assert found.told.value == pytest.approx(found.drop.value, abs=1e-9)  # the prior is uniform
-    assert (found.verdict.name, found.likeliest, found.told.error) == ("leak", 1, 0.0)
+    assert found.information.value == pytest.approx(found.drop.value, abs=1e-9)  # the prior is uniform
+    assert (found.verdict.name, found.likeliest, found.information.error) == ("leak", 1, 0.0)
 
 
 def test_a_state_that_is_recorded_in_part_has_the_likelihood_of_its_joint_gaussian_law(float64):
@@ -86,9 +86,11 @@ def test_particles_agree_with_the_exact_posterior_within_their_stated_interval()
     assert found.filtered and 0.0 < found.filter_error < 0.05
     # The curve ends in the mean of the exact posteriors of the same four draws.
     np.testing.assert_allclose(found.masses, found.trail[-1], atol=5.0 * found.filter_error + 1e-3)
-    assert found.filter_error <= found.told.error
-    assert 0.0 < found.told.value < measure(veil.systems.Gain(), log).told.value
-    assert measure(veil.systems.Gain(), log, _noise, options).told == found.told  # one seed, one answer
+    assert found.filter_error <= found.information.error
+    assert 0.0 < found.information.value < measure(veil.systems.Gain(), log).information.value
+    assert (
+        measure(veil.systems.Gain(), log, _noise, options).information == found.information
+    )  # one seed, one answer
 
 
 @pytest.mark.study
@@ -109,7 +111,9 @@ def test_few_and_many_particles_agree_within_their_stated_interval():
             for count in (81, 1296)
         )
         assert many.filter_error < few.filter_error < 0.05
-        assert abs(few.told.value - many.told.value) <= 3.0 * np.hypot(few.filter_error, many.filter_error)
+        assert abs(few.information.value - many.information.value) <= 3.0 * np.hypot(
+            few.filter_error, many.filter_error
+        )
 
 
 def rounded_likelihoods(shared, push, step):
@@ -146,10 +150,10 @@ def test_transport_and_counterfactual_sharing_tell_nothing():
         veil.systems.Gain(), log, lambda model: policies.Transport(model, jnp.array([0.1])), QUICK
     )
     assert moved.as_it_is > 0.5
-    assert moved.told.value < 0.01 + 3.0 * moved.told.error
+    assert moved.information.value < 0.01 + 3.0 * moved.information.error
     copied = measure(veil.systems.Gain(), log, veil.policies.Counterfactual)
-    assert (copied.told.value, copied.method) == (0.0, "coupling of all secrets")
-    assert copied.verdict.name == "no leak"
+    assert (copied.information.value, copied.method) == (0.0, "coupling of all secrets")
+    assert copied.verdict.name == "no_leak"
 
 
 def test_the_noise_of_a_path_gives_that_path_back_under_its_own_secret(float64):
@@ -232,7 +236,7 @@ def test_the_posterior_means_what_it_says_for_data_of_the_model():
     rng = np.random.default_rng(8)
     found = [(index, measure(Lag(), log)) for index, log in (lag_log(rng, 0.0) for _ in range(60))]
     assert abs(surplus(found, [one.masses for _, one in found])) < 3.0
-    rejected = sum(one.verdict.name == "model does not fit" for _, one in found)
+    rejected = sum(one.verdict.name == "model_does_not_fit" for _, one in found)
     assert rejected <= stats.binom.isf(1e-4, 60, 0.01)
 
 
@@ -240,5 +244,5 @@ def test_under_coloured_noise_the_white_posterior_is_too_sure_and_the_discounted
     rng = np.random.default_rng(9)
     found = [(index, measure(Lag(), log)) for index, log in (lag_log(rng, 0.9) for _ in range(60))]
     assert surplus(found, [one.masses for _, one in found]) > 3.0
-    assert surplus(found, [one.honest for _, one in found]) < 2.0
-    assert all(one.verdict.name == "model does not fit" for _, one in found)
+    assert surplus(found, [one.discounted_masses for _, one in found]) < 2.0
+    assert all(one.verdict.name == "model_does_not_fit" for _, one in found)

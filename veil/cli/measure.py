@@ -24,8 +24,8 @@ FOLDER = "default: measure/LOG"
 Row = tuple[str, ...]
 
 HEADS = (
-    *("recording", "rows", "told, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
-    *("residuals follow", "times the noise", "verdict"),
+    *("recording", "rows", "information, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
+    *("autocorrelation", "times the noise", "verdict"),
 )
 
 
@@ -81,9 +81,9 @@ class Measure:
         except (Mistake, LogError, OSError) as mistake:
             complain("measure", mistake)
         publish(found, self.folder)
-        from veil.results.measurement import JUDGED
+        from veil.results.measurement import DECIDED
 
-        if not any(each.verdict.name in JUDGED for each in found):
+        if not any(each.verdict.name in DECIDED for each in found):
             sys.exit(REFUSED)
 
     def recordings(self, system: "System") -> "list[Log]":
@@ -143,7 +143,7 @@ def publish(found: "Sequence[Measurement]", folder: Path) -> None:
     if len(found) == 1:
         paragraphs(found[0].summary())
     else:
-        names = [each.verdict.name for each in found]
+        names = [each.verdict.title for each in found]
         counts = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
         paragraphs(f"Verdicts: {counts}. measure.json has a sentence on each.")
     paragraphs("\n".join(["", *found[0].assumptions]))
@@ -151,22 +151,22 @@ def publish(found: "Sequence[Measurement]", folder: Path) -> None:
 
 
 def row(found: "Measurement") -> Row:
-    """One line of the table; the residuals are those of the first axis that is judged."""
+    """One line of the table; the residuals are those of the first axis that counts."""
     from veil.results.text import bits
 
-    told, entropy = found.told, found.entropy
-    interval = f" [{found.low:.3f}, {found.high:.3f}]" if told.error > 0.0 else ""
-    judged = next((axis for axis in found.fit.axes if axis.counts), found.fit.axes[0])
+    information, entropy = found.information, found.entropy
+    interval = f" [{found.low:.3f}, {found.high:.3f}]" if information.error > 0.0 else ""
+    counted = next((axis for axis in found.fit.axes if axis.counts), found.fit.axes[0])
     return (
         found.name,
         str(found.steps),
-        f"{told.value:.3f}{interval}",
-        f"{bits(told.value):.3f}",
-        f"{told.value / entropy:.0%}" if entropy > 0.0 else "",
+        f"{information.value:.3f}{interval}",
+        f"{bits(information.value):.3f}",
+        f"{information.value / entropy:.0%}" if entropy > 0.0 else "",
         found.secret_names[found.likeliest],
         f"{found.masses.max():.3f}",
-        f"{max(0.0, found.honest_told.value):.3f}",
-        f"{judged.follow:+.2f}",
-        f"{judged.spread:.3g}",
-        found.verdict.name,
+        f"{max(0.0, found.discounted_information.value):.3f}",
+        f"{counted.autocorrelation:+.2f}",
+        f"{counted.std_ratio:.3g}",
+        found.verdict.title,
     )

@@ -40,9 +40,10 @@ from veil.evaluation.episodes import (
     silent,
 )
 from veil.evaluation.evaluate import EPISODE_BLOCK, Evaluation, evaluate, log_prior_of, use_of
-from veil.evaluation.fit_test import LEVEL, examine_transcripts
+from veil.evaluation.fit_test import examine_transcripts
 from veil.evaluation.scoring import all_refused, per_component, per_secret, refused, shared_components
 from veil.evaluation.utility import table
+from veil.evaluation.verdict import with_fit
 from veil.io import Store, fingerprint
 from veil.laws import Law
 from veil.policies.base import Policy
@@ -192,11 +193,7 @@ def _fits(job: _Job, given: Record, verdict: Verdict) -> Verdict:
     exact = sees_state(job.system, policy)
     if job.law.fresh_law().is_point and not exact:
         return verdict
-    found = examine_transcripts(job.system, policy, given.public, exact=exact)
-    inputs = {**verdict.inputs, "fit_p": found.p_value, "fit_limit": LEVEL}
-    if found.ok:
-        return Verdict(verdict.name, verdict.reasons, inputs)
-    return Verdict("model_does_not_fit", found.reasons(job.system), inputs)
+    return with_fit(verdict, examine_transcripts(job.system, policy, given.public, exact=exact))
 
 
 def _mismatches(job: _Job, records: Record) -> int:

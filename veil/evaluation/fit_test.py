@@ -1,11 +1,19 @@
-"""Whether recorded transcripts can come from the model at all.
+"""Whether data could come from the model: tests for transcripts of many episodes and for one recording.
 
-Under the model, the place of each release in its own forecast (the Bayes mixture over all secrets, given
-everything before) is uniform and independent of all others, whichever secret is true. Noise of the wrong size
-bends the distribution of these places; coloured noise and a wrong law of motion make them follow each other.
+The p-values of all tests of some data are taken together by Bonferroni's correction, so that data of the
+model itself are rejected about once in a hundred times (`veil.results.parts.LEVEL`).
+
+Transcripts: under the model, the place of each release in its own forecast (the Bayes mixture over all
+secrets, given everything before) is uniform and independent of all others, whichever secret is true. Noise
+of the wrong size bends the distribution of these places; coloured noise and a wrong law of motion correlate
+them.
+
+A recording: under the model, the residuals of the best secret are independent and standard normal. Noise of
+another size, or noise that lasts longer than a step, makes a likelihood too sure of itself; how much too sure
+is turned into a weight for it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -14,62 +22,22 @@ import jax.random as jr
 import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
-from scipy import stats
+from scipy import optimize, stats
 
 from veil.attacks.kalman import GaussianisedPolicy
 from veil.beliefs.base import Belief
 from veil.beliefs.kalman import KalmanBelief
 from veil.beliefs.observed import ObservedBelief
 from veil.policies.base import Policy
+from veil.results.measurement import FEWEST, LAGS, Axis
+from veil.results.parts import Examination, FitTest
 from veil.step import Transcript
 from veil.systems.base import System
 
-LEVEL = 1e-4  # of the whole test, all axes and lags together
 
-LAGS = 5
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How well the model explains what was released.
-
-    Attributes:
-        uniform: per axis, p-value of the places being uniform.
-        follow: (axis, lag) z-score of the correlation of normal scores.
-        count: releases looked at.
-    """
-
-    uniform: np.ndarray
-    follow: np.ndarray
-    count: int
-
-    @property
-    def p_value(self) -> float:
-        """Of all tests together (Bonferroni)."""
-        values = np.concatenate([self.uniform, 2.0 * stats.norm.sf(np.abs(self.follow)).ravel()])
-        return float(min(1.0, len(values) * np.min(values)))
-
-    @property
-    def ok(self) -> bool:
-        """Whether the model is not contradicted."""
-        return self.p_value >= LEVEL
-
-    def reasons(self, system: System) -> tuple[str, ...]:
-        """What contradicts the model, by axis."""
-        found = []
-        for axis, field in enumerate(system.shared_fields):
-            if self.uniform[axis] < LEVEL:
-                found.append(f"{field.name} is spread otherwise than forecast (p = {self.uniform[axis]:.1e})")
-            lag = int(np.argmax(np.abs(self.follow[axis]))) if self.follow.shape[1] else 0
-            if self.follow.shape[1] and 2.0 * stats.norm.sf(abs(self.follow[axis, lag])) < LEVEL:
-                score = self.follow[axis, lag]
-                found.append(
-                    f"forecast errors of {field.name} follow each other ({score:+.1f} s.e. at lag {lag + 1})"
-                )
-        return tuple(found) or ("the releases as a whole contradict the model",)
-
-
-def examine_transcripts(system: System, policy: Policy, transcripts: Transcript, *, exact: bool) -> Fit:
+def examine_transcripts(
+    system: System, policy: Policy, transcripts: Transcript, *, exact: bool
+) -> Examination:
     """Place each release in its forecast and test the places.
 
     Args:
@@ -78,23 +46,50 @@ def examine_transcripts(system: System, policy: Policy, transcripts: Transcript,
         transcripts: batched [E].
         exact: whether the releases are the states themselves.
     """
-    placed = np.asarray(_places(system, policy, transcripts, exact))[:, 1:]  # x_1 tells of the start only
-    if not placed.shape[1]:
-        return Fit(np.ones(placed.shape[2]), np.zeros((placed.shape[2], 0)), 0)
-    scores = np.asarray(stats.norm.ppf(np.clip(placed, 1e-12, 1 - 1e-12)))
-    episodes, steps, axes = len(placed), placed.shape[1], placed.shape[2]
-    uniform = np.array([stats.kstest(placed[:, :, axis].ravel(), "uniform").pvalue for axis in range(axes)])
-    lags = min(LAGS, steps - 1)
-    follow = np.zeros((axes, max(lags, 0)))
-    for lag in range(1, lags + 1):
-        products = np.clip(scores[:, lag:], -5, 5) * np.clip(scores[:, :-lag], -5, 5)
-        follow[:, lag - 1] = products.sum(axis=(0, 1)) / np.sqrt(episodes * (steps - lag))
-    return Fit(uniform, follow, episodes * steps)
+    places = np.asarray(release_places(system, policy, transcripts, exact))
+    return examine_places(places, [field.name for field in system.shared_fields])
+
+
+def examine_places(places: Float[np.ndarray, "E T Y"], names: Sequence[str]) -> Examination:
+    """Test whether places of releases in their forecasts are uniform and independent.
+
+    Args:
+        places: of the releases; those of the first step tell of the start only and are left out.
+        names: of the axes.
+    """
+    placed = places[:, 1:]
+    steps = placed.shape[1]
+    if not steps:
+        return Examination(())
+    scores = np.clip(np.asarray(stats.norm.ppf(np.clip(placed, 1e-12, 1 - 1e-12))), -5, 5)
+    tests = []
+    for axis, name in enumerate(names):
+        if np.ptp(placed[:, :, axis]) == 0.0:  # a forecast without noise that came true
+            continue
+        found = stats.kstest(placed[:, :, axis].ravel(), "uniform")
+        finding = f"{name} is spread otherwise than forecast (p = {found.pvalue:.1e})"
+        tests.append(FitTest(f"distribution of {name}", float(found.statistic), float(found.pvalue), finding))
+        for lag in range(1, min(LAGS, steps - 1) + 1):
+            first, second = scores[:, :-lag, axis].ravel(), scores[:, lag:, axis].ravel()
+            free = max(first.size - 1, 1)  # by Student: exact for independent pairs, however few
+            correlation = float(first @ second / np.sqrt((first @ first) * (second @ second)))
+            score = correlation * np.sqrt(free / max(1.0 - correlation**2, 1e-12))
+            finding = f"forecast errors of {name} are correlated ({score:+.1f} s.e. at lag {lag})"
+            p = float(2.0 * stats.t.sf(abs(score), free))
+            tests.append(FitTest(f"correlation of {name} at lag {lag}", float(score), p, finding))
+    return Examination(tuple(tests))
 
 
 @eqx.filter_jit
-def _places(system: System, policy: Policy, public: Transcript, exact: bool) -> Float[Array, "E T Y"]:
-    """P(release below the one seen) per axis under the mixture over the secrets."""
+def release_places(system: System, policy: Policy, public: Transcript, exact: bool) -> Float[Array, "E T Y"]:
+    """P(release below the one seen) per axis under the mixture over the secrets.
+
+    Args:
+        system: the model.
+        policy: the one in force.
+        public: the transcripts, batched [E].
+        exact: whether the releases are the states themselves.
+    """
     smooth = policy if exact else GaussianisedPolicy(policy)
 
     def one(transcript: Transcript) -> Float[Array, "T Y"]:
@@ -114,3 +109,70 @@ def _places(system: System, policy: Policy, public: Transcript, exact: bool) -> 
         return jax.lax.scan(step, start, steps)[1]
 
     return jax.vmap(one)(public)
+
+
+def examine_residuals(
+    scores: Float[np.ndarray, "n Y"], names: tuple[str, ...], counts: tuple[bool, ...]
+) -> tuple[Axis, ...]:
+    """Test the residuals of each axis of a recording.
+
+    Args:
+        scores: whitened residuals of the best secret.
+        names: of the axes.
+        counts: which axes take part in the verdict.
+    """
+    return tuple(_axis(*given) for given in zip(scores.T, names, counts, strict=True))
+
+
+def free_fit(
+    log_likelihood: Callable[[np.ndarray], float],
+    secrets: Float[np.ndarray, "K P"],
+    best: int,
+    bounds: list[tuple[float, float]],
+) -> tuple[Float[np.ndarray, " P"], float, float]:
+    """The best secret if it may be any, what it gains over the best of the prior, and how likely that is.
+
+    Args:
+        log_likelihood: of one secret.
+        secrets: of the prior.
+        best: the best of them.
+        bounds: of the secret's numbers.
+    """
+    start = secrets[best]
+    unit = np.maximum(np.ptp(secrets, axis=0), 0.1 * np.abs(start) + 1e-3)
+    limits = [((low - x) / u, (high - x) / u) for (low, high), x, u in zip(bounds, start, unit, strict=True)]
+
+    def loss(step: np.ndarray) -> float:
+        value = -float(log_likelihood(start + unit * step))
+        return value if np.isfinite(value) else 1e300
+
+    # Steps inwards, so that a start on a bound leaves the simplex some room.
+    inwards = np.array([-0.3 if high < 0.3 else 0.3 for _, high in limits])
+    simplex = np.concatenate([np.zeros((1, len(start))), np.diag(inwards)])
+    options = {"initial_simplex": simplex, "xatol": 1e-4, "fatol": 1e-4, "maxfev": 200 * len(start)}
+    found = optimize.minimize(
+        loss, np.zeros(len(start)), method="Nelder-Mead", bounds=limits, options=options
+    )
+    gain = max(0.0, loss(np.zeros(len(start))) - float(found.fun))
+    return start + unit * found.x, gain, float(stats.chi2.sf(2.0 * gain, len(start)))
+
+
+def _axis(scores: np.ndarray, name: str, counts: bool) -> Axis:
+    count, square = len(scores), float(scores @ scores)
+    if count < FEWEST or square == 0.0:  # too few, or an axis without noise
+        std_ratio = float(np.sqrt(square / max(count, 1)))
+        return Axis(name, std_ratio if square else 1.0, 1.0, 0.0, 1.0, float(count), counts)
+    lags = np.arange(1, LAGS + 1)
+    correlations = np.array([float(scores[lag:] @ scores[:-lag]) / square for lag in lags])
+    ljung_box = count * (count + 2) * float(np.sum(correlations**2 / (count - lags)))
+    tails = stats.chi2.cdf(square, count), stats.chi2.sf(square, count)
+    one = float(np.clip(correlations[0], 0.0, 1.0 - 1.0 / count))
+    return Axis(
+        name,
+        float(np.sqrt(square / count)),
+        float(min(1.0, 2.0 * min(tails))),
+        float(correlations[0]),
+        float(stats.chi2.sf(ljung_box, LAGS)),
+        count * (1.0 - one) / (1.0 + one),
+        counts,
+    )

@@ -1,7 +1,8 @@
-"""The gate: whether a measurement of the leakage may be believed, and the name for why not.
+"""Verdicts: whether a leakage may be believed, of a policy in simulation or of one recording.
 
-The rules are asked in a fixed order and every number they look at is printed. None of them looks at how
-good the news is: a filter that is broken refuses to certify, whatever it says.
+The rules are asked in a fixed order, and every number that they look at is an input of the verdict. The
+first rule that applies names it (`veil.results.parts.VERDICTS`). A filter that is broken refuses to certify,
+whether it claims a small leakage or a large one.
 """
 
 from dataclasses import dataclass
@@ -9,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from veil.results.parts import AttackResult, Verdict
+from veil.results.measurement import DISAGREE, FEWEST, FEWEST_SAMPLES, LEAK_FRACTION, RecordingFit
+from veil.results.parts import LEVEL, AttackResult, Examination, Verdict
 from veil.stats import ERRORS, Leakage, Mean, accuracy_from_information, information_from_accuracy, several
 
 NEAR = 0.05  # a lower bound this near to H(q) is a proven leak
 
-TOO_BAD = 0.02  # share of episodes that may be charged the most possible
+TOO_BAD = 0.02  # fraction of episodes that may be charged the most possible
 
 CALIBRATION_ERRORS, CALIBRATION_SLACK = 4.0, 0.01
 
@@ -28,17 +30,17 @@ def width_limit(entropy: float) -> float:
 
 @dataclass(frozen=True)
 class VerdictInputs:
-    """All that the gate looks at.
+    """All that the rules for a policy look at.
 
     Attributes:
         leakage: from both sides.
-        bad: share of episodes that the pilots did not agree on.
+        bad: fraction of episodes that the pilots did not agree on.
         calibration: of the auditor's forecast.
         vulnerability: Bayes vulnerability by the auditor's forecast.
         ranks: (E, N) of the true last state among the particles; None without particles.
         attacks: all adversaries.
         mismatch: number of episodes whose replayed features differ in any bit.
-        failed: share of episodes with a number that is not finite.
+        failed: fraction of episodes with a number that is not finite.
         applicable: whether any method gave an upper side at all.
     """
 
@@ -70,7 +72,7 @@ def reach_verdict(measured: VerdictInputs, chance: float) -> Verdict:
 
 
 def _inputs(measured: VerdictInputs, chance: float) -> dict[str, float | str | bool]:
-    """Every number of the gate by name."""
+    """Every number that the rules look at, by name."""
     leakage, fair = measured.leakage, [row for row in measured.attacks if row.role == "attack"]
     errors = several(len(fair) + 1)
     best = max([leakage.lower.low(errors), *(row.lower.low(errors) for row in fair)], default=0.0)
@@ -84,9 +86,9 @@ def _inputs(measured: VerdictInputs, chance: float) -> dict[str, float | str | b
         "entropy": leakage.entropy,
         "width": leakage.width,
         "width_limit": width_limit(leakage.entropy),
-        "bad_share": measured.bad,
+        "bad_fraction": measured.bad,
         "bad_limit": TOO_BAD,
-        "failed_share": measured.failed,
+        "failed_fraction": measured.failed,
         "applicable": measured.applicable,
         "calibration": measured.calibration.value,
         "calibration_limit": -(CALIBRATION_ERRORS * measured.calibration.error + CALIBRATION_SLACK),
@@ -166,3 +168,75 @@ def _rank_test(ranks: np.ndarray | None) -> float:
     moving = [column for column in ranks.T if np.ptp(column) > 0]
     values = [float(stats.kstest(np.clip(column, 0.0, 1.0), "uniform").pvalue) for column in moving]
     return min(1.0, len(values) * min(values)) if values else 1.0
+
+
+def with_fit(verdict: Verdict, found: Examination) -> Verdict:
+    """The verdict on recorded transcripts: where they contradict the model, nothing else counts."""
+    inputs = {**verdict.inputs, "fit_p": found.p_value, "fit_limit": LEVEL}
+    if found.ok:
+        return Verdict(verdict.name, verdict.reasons, inputs)
+    return Verdict("model_does_not_fit", found.reasons, inputs)
+
+
+def recording_verdict(
+    information: Mean,
+    as_it_is: float,
+    discounted: Mean,
+    fit: RecordingFit,
+    entropy: float,
+    disagreement: float = 0.0,
+) -> Verdict:
+    """The verdict on one recording that is shared in one way.
+
+    "leak" and "no_leak" speak of a limit, a tenth of H(q). The model comes first: under one that does not
+    explain the recording a posterior has no meaning. A small number under protection means something only if
+    the recording without protection would tell the secrets apart.
+
+    Args:
+        information: gained by this way of sharing, nats.
+        as_it_is: gained from the recording as it is.
+        discounted: gained by this way of sharing, discounted for what the model does not explain.
+        fit: of the model.
+        entropy: H(q).
+        disagreement: of the filters, a fraction of the posterior mass.
+    """
+    limit, low, high = LEAK_FRACTION * entropy, information.low(ERRORS), information.high(ERRORS)
+    survives = discounted.low(ERRORS) >= limit > 0.0 and fit.effective_samples >= FEWEST_SAMPLES
+    inputs: dict[str, float | str | bool] = {
+        "information_low": low,
+        "information_high": high,
+        "limit": limit,
+        "as_it_is": as_it_is,
+        "disagreement": disagreement,
+        "disagreement_limit": DISAGREE,
+        "fit_p": fit.p_value,
+        "fit_limit": LEVEL,
+        "samples": float(fit.count),
+        "effective_samples": fit.effective_samples,
+    }
+
+    def verdict(name: str, *reasons: str, survives: bool = False) -> Verdict:
+        return Verdict(name, reasons, {**inputs, "survives": survives})
+
+    if entropy <= 0.0:
+        return verdict("no_leak", "there is only one secret")
+    if not fit.examined:
+        return verdict("not_enough_data", f"{fit.count} steps; the model can be examined from {FEWEST}")
+    if not fit.ok:
+        return verdict("model_does_not_fit", *fit.examination.reasons, survives=survives)
+    if disagreement > DISAGREE:
+        return verdict(
+            "not_enough_data", f"the filters disagree about {disagreement:.0%} of the posterior mass"
+        )
+    if low >= limit:
+        return verdict("leak", survives=survives)
+    if high >= limit:
+        return verdict(
+            "not_enough_data", f"the limit {limit:.3f} lies in the interval {low:.3f} to {high:.3f} nats"
+        )
+    if as_it_is < limit:
+        return verdict(
+            "not_enough_data",
+            f"even as it is, the recording tells {as_it_is:.3f} nats, less than the limit {limit:.3f}",
+        )
+    return verdict("no_leak")

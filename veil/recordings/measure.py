@@ -1,4 +1,4 @@
-"""The measurement: what is told as it is, whether the model fits, what this way of sharing tells."""
+"""The measurement: the information of a recording as it is, whether the model fits, and after sharing it."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax
 
+from veil.evaluation.fit_test import examine_residuals, free_fit
+from veil.evaluation.verdict import recording_verdict
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
-from veil.recordings.fit_test import examine_recording, free_fit
 from veil.recordings.posterior import Innovation, RecordedPath, RecordedStart, filled, innovations
 from veil.recordings.reader import Log, LogError
 from veil.recordings.requirements import needs
 from veil.recordings.sharing import Progress, Reading, discounted, read_shared, summary
-from veil.recordings.verdict import judge_recording
 from veil.registry import system_name
 from veil.results.measurement import Measurement, RecordingFit, entropy
 from veil.results.text import secret_text
@@ -71,15 +71,15 @@ def _measure(
         else read_shared(model, policy, path, believed, settings, log.seen, progress)
     )
     densities = np.asarray(seen.log_density)[:, : log.steps]
-    # Nothing that is shared tells more than the recording itself, so no way of sharing is discounted less.
-    honest = (
+    # No release carries more information than the recording itself, so none is discounted less.
+    weighed = (
         np.einsum("kty,y->k", densities, fit.weights())[None, None]
         if true
         else discounted(reading.log_likelihood, float(fit.weights()[list(telling)].min(initial=1.0)))
     )
     log_prior = log_softmax(np.asarray(model.prior.log_masses))
     found = summary(reading.log_likelihood, log_prior)
-    plain, left = summary(densities.sum(axis=(1, 2))[None, None], log_prior), summary(honest, log_prior)
+    plain, left = summary(densities.sum(axis=(1, 2))[None, None], log_prior), summary(weighed, log_prior)
     most = entropy(np.exp(log_prior))
     secrets = np.asarray(model.prior.secrets)
     names = tuple(secret_text(system.secret_fields, secret) for secret in secrets)
@@ -92,13 +92,20 @@ def _measure(
             reading.filtered,
         ),
         *(log.steps, settings, secrets, names, log_prior),
-        *(found.masses, found.told, found.drop, found.filter_error, found.disagreement),
-        *(plain.told.value, left.masses, left.told, reading.trail),
+        *(found.masses, found.information, found.drop, found.filter_error, found.disagreement),
+        *(plain.information.value, left.masses, left.information, reading.trail),
         scores=np.asarray(seen.scores)[fit.best, 1 : log.steps],
         believed=believed,
         fit=fit,
         checked=log.checked,
-        verdict=judge_recording(found.told, plain.told.value, left.told, fit, most, found.disagreement),
+        verdict=recording_verdict(
+            found.information,
+            plain.information.value,
+            left.information,
+            fit,
+            most,
+            found.disagreement,
+        ),
     )
 
 
@@ -129,7 +136,7 @@ def _fit(model: System, path: RecordedPath, seen: Innovation, counts: tuple[bool
     steps, secrets = int(path.length), np.asarray(model.prior.secrets)
     best = int(np.argmax(np.nan_to_num(np.asarray(seen.log_density).sum(axis=(1, 2)), nan=-np.inf)))
     scores = np.asarray(seen.scores)[best, 1:steps]  # the first row is known beforehand
-    axes = examine_recording(scores, tuple(field.name for field in model.shared_fields), counts)
+    axes = examine_residuals(scores, tuple(field.name for field in model.shared_fields), counts)
     free = free_fit(
         lambda secret: float(_log_likelihood(model, path, jnp.asarray(secret))),
         secrets,

@@ -130,8 +130,8 @@ def needs(system: System) -> Needs:
 
     shown = dependence(system.output, state)
     used = dependence(lambda w: parts(system.transition(secret, state, w)), external)
-    told = dependence(lambda theta: parts(system.transition(theta, state, external)), secret)
-    by_axis = np.asarray(np.any(told, axis=0))
+    by_secret = dependence(lambda theta: parts(system.transition(theta, state, external)), secret)
+    by_axis = np.asarray(np.any(by_secret, axis=0))
     telling = by_axis[:size] | np.any(by_axis[size:].reshape(size, size), axis=1)
     return Needs(_flags(np.any(shown, axis=1)), _flags(np.any(used, axis=1)), _flags(telling))
 

@@ -17,7 +17,7 @@ from veil.recordings.posterior import RecordedPath, guide, innovations, read_noi
 from veil.recordings.reader import LogError
 from veil.recordings.releases import fresh_releases, releases_on_recording, same_whatever_the_secret
 from veil.recordings.requirements import dependence
-from veil.results.measurement import entropy, posterior, told
+from veil.results.measurement import entropy, information_gain, posterior
 from veil.settings import MeasureSettings
 from veil.stats import Mean
 from veil.step import first_law, release_kind
@@ -50,15 +50,15 @@ class Summary:
 
     Attributes:
         masses: of the posterior.
-        told: KL(posterior ‖ prior).
+        information: KL(posterior ‖ prior).
         drop: of the entropy.
-        filter_error: what the filters add to the standard error of `told`.
+        filter_error: what the filters add to the standard error of `information`.
         disagreement: distance in total variation of a filter's posterior from that of all filters of its
             draw; 1 for a filter that lost the releases under all secrets.
     """
 
     masses: Float[np.ndarray, " K"]
-    told: Mean
+    information: Mean
     drop: Mean
     filter_error: float
     disagreement: float
@@ -82,7 +82,7 @@ def read_shared(
         believed: index of what the owner takes its secret for.
         options: the extent.
         seen: which coordinates of the state are recorded.
-        progress: told about the draws.
+        progress: called with the stage, how many draws are done, and of how many.
     """
     _recorded_enough(model, policy, seen)
     steps, secret, key = int(path.length), model.prior.secrets[believed], jr.key(options.seed)
@@ -114,7 +114,7 @@ def read_shared(
 def summary(log_likelihood: Float[np.ndarray, "D R K"], log_prior: Float[np.ndarray, " K"]) -> Summary:
     """Bayes' rule per draw, the filters of a draw averaged; then means over the draws.
 
-    The error is the spread over the draws, or that of the filters if it is larger or there is one draw.
+    The error is that over the draws, or that of the filters if it is larger or there is one draw.
     """
     draws, filters, _ = log_likelihood.shape
     pooled = posterior(log_prior, _averaged(log_likelihood))
@@ -126,10 +126,10 @@ def summary(log_likelihood: Float[np.ndarray, "D R K"], log_prior: Float[np.ndar
         each = np.array([[of(one) for one in row] for row in apart])
         variance = each.var(axis=1, ddof=1) / filters if filters > 1 else np.zeros(draws)
         filter_error = float(np.sqrt(variance.sum())) / draws
-        spread = float(values.std(ddof=1) / np.sqrt(draws)) if draws > 1 else 0.0
-        return Mean(float(values.mean()), max(spread, filter_error)), filter_error
+        error = float(values.std(ddof=1) / np.sqrt(draws)) if draws > 1 else 0.0
+        return Mean(float(values.mean()), max(error, filter_error)), filter_error
 
-    gained, filter_error = mean(lambda one: told(one, log_prior))
+    gained, filter_error = mean(lambda one: information_gain(one, log_prior))
     drop, _ = mean(lambda one: before - entropy(np.exp(one)))
     distances = 0.5 * np.abs(np.exp(apart) - np.exp(pooled)[:, None]).sum(axis=2)
     lost = np.isnan(log_likelihood).any(axis=2) | ~np.isfinite(log_likelihood).any(axis=2)
@@ -137,9 +137,9 @@ def summary(log_likelihood: Float[np.ndarray, "D R K"], log_prior: Float[np.ndar
     return Summary(np.exp(pooled).mean(axis=0), gained, drop, filter_error, disagreement)
 
 
-def discounted(log_likelihood: Float[np.ndarray, "D R K"], worth: float) -> Float[np.ndarray, "D 1 K"]:
+def discounted(log_likelihood: Float[np.ndarray, "D R K"], weight: float) -> Float[np.ndarray, "D 1 K"]:
     """The likelihood to a power, after averaging the filters."""
-    return worth * _averaged(log_likelihood)[:, None]
+    return weight * _averaged(log_likelihood)[:, None]
 
 
 def _averaged(log_likelihood: Float[np.ndarray, "D R K"]) -> Float[np.ndarray, "D K"]:

@@ -27,7 +27,6 @@ from veil.results.parts import (
     each,
     leakage_from_dict,
     leakage_to_dict,
-    number,
     same_result,
     text_of,
     utility_to_dict,
@@ -440,13 +439,12 @@ class Audit:
 
     @classmethod
     def _from(cls, line: Line, arrays: dict[str, np.ndarray]) -> "Audit":
-        gate = {name: number(x) if x is None else x for name, x in line["gate"].items()}
         return cls(
             **{name: text_of(line[name]) for name in ("system", "policy", "method", "version")},
             horizon=int(line["horizon"]),
             episodes=int(line["episodes"]),
             particles=int(line["particles_per_secret"]),
-            verdict=Verdict(text_of(line["verdict"]), each(line["reasons"], text_of), gate),
+            verdict=Verdict.from_dict(line),
             leakage=leakage_from_dict(line["leakage"]),
             chance=float(line["chance"]),
             times=each(line["times"], AtStep.from_dict),

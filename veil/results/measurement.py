@@ -13,7 +13,18 @@ from scipy.special import log_softmax, xlogy
 
 from veil.io import csv_text, replace_text, write_json
 from veil.results import text
-from veil.results.parts import Line, ResultError, each, mean_from_dict, number, same_result, text_of
+from veil.results.parts import (
+    Examination,
+    FitTest,
+    Line,
+    ResultError,
+    Verdict,
+    each,
+    mean_from_dict,
+    number,
+    same_result,
+    text_of,
+)
 from veil.settings import MeasureSettings
 from veil.stats import ERRORS, Mean
 from veil.version import __version__
@@ -24,22 +35,30 @@ if TYPE_CHECKING:
 FILE, TABLE, PICTURE = "measure.json", "measure.csv", "measure.png"
 
 COLUMNS = (
-    *("recording", "verdict", "survives", "rows", "told", "told_error", "low", "high", "filter_error"),
+    *(
+        "recording",
+        "verdict",
+        "survives",
+        "rows",
+        "information",
+        "information_error",
+        "low",
+        "high",
+        "filter_error",
+    ),
     *("disagreement", "drop", "as_it_is", "discounted", "discounted_error", "entropy", "likeliest", "odds"),
     *("fit_p_value", "method"),
 )
 
-JUDGED = ("leak", "no leak")  # verdicts that answer the question
+DECIDED = ("leak", "no_leak")  # verdicts that answer the question
 
 AS_IT_IS = "Truth"
 
-SHARE = 0.1  # of H(q): what is told beyond this is called a leak
+LEAK_FRACTION = 0.1  # of H(q): more information than this is called a leak
 
 DISAGREE = 0.1  # of the posterior mass: filters that are further apart have not understood the releases
 
-FEWEST_WORTH = 10.0  # independent residuals; with fewer the discount is itself not known well enough
-
-LEVEL = 0.01  # of all tests together: how often data from the model itself are rejected
+FEWEST_SAMPLES = 10.0  # independent residuals; with fewer the discount is itself not known well enough
 
 LAGS = 5  # of the Ljung-Box statistic
 
@@ -52,20 +71,20 @@ class Axis:
 
     Attributes:
         name: of the axis.
-        spread: their root mean square; 1 under the model.
-        spread_p: p-value of that, by chi-squared.
-        follow: correlation of neighbours, 0 ± 1/sqrt(count) under the model.
-        white_p: p-value of no correlation at the first lags, by Ljung and Box.
-        effective: how many independent residuals they are worth, if neighbours explain all correlation.
+        std_ratio: their root mean square in units of the model's noise; 1 under the model.
+        std_ratio_p: p-value of that, by chi-squared.
+        autocorrelation: correlation of neighbours, 0 ± 1/sqrt(count) under the model.
+        autocorrelation_p: p-value of no correlation at the first lags, by Ljung and Box.
+        effective_samples: so many independent residuals carry as much, if neighbours explain all correlation.
         counts: whether the axis takes part in the verdict.
     """
 
     name: str
-    spread: float
-    spread_p: float
-    follow: float
-    white_p: float
-    effective: float
+    std_ratio: float
+    std_ratio_p: float
+    autocorrelation: float
+    autocorrelation_p: float
+    effective_samples: float
     counts: bool
 
 
@@ -95,37 +114,58 @@ class RecordingFit:
         return self.count >= FEWEST
 
     @property
+    def examination(self) -> Examination:
+        """All tests of the model, those of the axes that count first."""
+        tests, error = list[FitTest](), self.count**-0.5 if self.count else 0.0
+        for axis in self.axes:
+            if axis.counts:
+                correlated = (
+                    f"residuals of {axis.name} are correlated (neighbours by {axis.autocorrelation:.2f} ± "
+                    f"{error:.2f}: {self.count} of them carry as much as {axis.effective_samples:.0f} "
+                    "independent ones)"
+                )
+                size = (
+                    f"residuals of {axis.name} are {axis.std_ratio:.3g} times as large as the model's noise"
+                )
+                name, p = f"correlation of {axis.name}", axis.autocorrelation_p
+                tests.append(FitTest(name, axis.autocorrelation, p, correlated))
+                tests.append(FitTest(f"size of {axis.name}", axis.std_ratio, axis.std_ratio_p, size))
+        values = ", ".join(f"{x:.3g}" for x in self.free)
+        outside = f"no secret of the prior is near the best fit, ({values})"
+        tests.append(FitTest("free fit of the secret", self.free_gain, self.free_p, outside))
+        return Examination(tuple(tests))
+
+    @property
     def p_value(self) -> float:
-        """Of all tests together (Bonferroni)."""
-        values = [p for axis in self.axes if axis.counts for p in (axis.spread_p, axis.white_p)]
-        return float(min(1.0, (len(values) + 1) * min([*values, self.free_p])))
+        """Of all tests together."""
+        return self.examination.p_value
 
     @property
     def ok(self) -> bool:
         """Whether the model is not contradicted."""
-        return not self.examined or self.p_value >= LEVEL
+        return not self.examined or self.examination.ok
 
     @property
-    def tests(self) -> int:
-        """How many tests there are."""
-        return 2 * sum(axis.counts for axis in self.axes) + 1
-
-    @property
-    def worth(self) -> float:
-        """How many independent residuals there are on the judged axis with the fewest."""
-        return min((axis.effective for axis in self.axes if axis.counts), default=float(self.count))
+    def effective_samples(self) -> float:
+        """How many independent residuals there are on the axis with the fewest, of those that count."""
+        return min((axis.effective_samples for axis in self.axes if axis.counts), default=float(self.count))
 
     def weights(self) -> Float[np.ndarray, " Y"]:
-        """Per axis, what its log-likelihood is worth: independent residuals per residual and variance.
+        """Per axis, the weight of its log-likelihood: independent residuals per residual and variance.
 
         Never more than one: a model whose noise is too large is taken at its word.
         """
-        worth = [axis.effective / max(self.count, 1) / max(axis.spread**2, 1e-12) for axis in self.axes]
-        return np.minimum(1.0, np.array(worth))
+        count = max(self.count, 1)
+        weights = [axis.effective_samples / count / max(axis.std_ratio**2, 1e-12) for axis in self.axes]
+        return np.minimum(1.0, np.array(weights))
 
     def to_dict(self) -> Line:
         """A line of measure.json."""
-        return asdict(self) | {"ok": self.ok, "weights": self.weights()}
+        return asdict(self) | {
+            "ok": self.ok,
+            "weights": self.weights(),
+            "examination": self.examination.to_dict(),
+        }
 
     @classmethod
     def from_dict(cls, line: Line) -> "RecordingFit":
@@ -139,21 +179,6 @@ class RecordingFit:
             free_gain=number(line["free_gain"]),
             free_p=number(line["free_p"]),
         )
-
-
-@dataclass(frozen=True)
-class RecordingVerdict:
-    """What may be said about the way of sharing.
-
-    Attributes:
-        name: "leak", "no leak", "not enough data" or "model does not fit".
-        reasons: why, in a few words each.
-        survives: whether there is a leak even if the likelihood is discounted for the misfit.
-    """
-
-    name: str
-    reasons: tuple[str, ...]
-    survives: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -175,13 +200,13 @@ class Measurement:
         secret_names: the same with names and units, for people.
         log_prior: log-masses before reading.
         masses: posterior masses, the mean over the draws.
-        told: KL(posterior ‖ prior), the mean over the draws and its standard error, filters included.
+        information: KL(posterior ‖ prior), mean over the draws and its standard error, filters included.
         drop: H(prior) − H(posterior), likewise.
-        filter_error: the part of the standard error of `told` that comes from the filters.
-        disagreement: share of the posterior mass on which the filters of a draw disagree.
-        as_it_is: what sharing the recording as it is would tell, for comparison.
-        honest: posterior masses if the likelihood is discounted for what the model does not explain.
-        honest_told: what that posterior tells, the mean over the draws and its standard error.
+        filter_error: the part of the standard error of `information` that comes from the filters.
+        disagreement: fraction of the posterior mass on which the filters of a draw disagree.
+        as_it_is: the information of the recording shared as it is, for comparison.
+        discounted_masses: of the posterior after a discount for what the model does not explain.
+        discounted_information: of that posterior, the mean over the draws and its standard error.
         trail: posterior masses after each release, the mean over the draws.
         scores: residuals of the best secret, whitened, for the picture.
         believed: index of what the owner takes its secret for.
@@ -202,19 +227,19 @@ class Measurement:
     secret_names: tuple[str, ...]
     log_prior: Float[np.ndarray, " K"]
     masses: Float[np.ndarray, " K"]
-    told: Mean
+    information: Mean
     drop: Mean
     filter_error: float
     disagreement: float
     as_it_is: float
-    honest: Float[np.ndarray, " K"]
-    honest_told: Mean
+    discounted_masses: Float[np.ndarray, " K"]
+    discounted_information: Mean
     trail: Float[np.ndarray, "T K"]
     scores: Float[np.ndarray, "n Y"]
     believed: int
     fit: RecordingFit
     checked: bool
-    verdict: RecordingVerdict
+    verdict: Verdict
     version: str = __version__
 
     def __eq__(self, other: object) -> bool:
@@ -230,13 +255,13 @@ class Measurement:
 
     @property
     def low(self) -> float:
-        """Lower end of the interval of `told`."""
-        return max(0.0, self.told.low(ERRORS))
+        """Lower end of the interval of `information`."""
+        return max(0.0, self.information.low(ERRORS))
 
     @property
     def high(self) -> float:
-        """Upper end of the interval of `told`; no posterior can tell more than log 1/min q."""
-        return min(float(-self.log_prior.min()), self.told.high(ERRORS))
+        """Upper end of the interval of `information`; no posterior can tell more than log 1/min q."""
+        return min(float(-self.log_prior.min()), self.information.high(ERRORS))
 
     @property
     def likeliest(self) -> int:
@@ -250,6 +275,11 @@ class Measurement:
         rest = float(np.delete(self.masses, self.likeliest).sum())
         return mass / rest if rest > 0.0 else np.inf
 
+    @property
+    def survives(self) -> bool:
+        """Whether there is a leak even if the likelihood is discounted for the misfit."""
+        return bool(self.verdict.inputs.get("survives", False))
+
     # Words
 
     @property
@@ -259,13 +289,13 @@ class Measurement:
         what = f"{self.name}, {way}, {self.steps} rows"
         if self.verdict.name == "leak":
             return f"{what}: tells {self._amount()} of the {self.entropy:.3f} there are; {self._odds()}."
-        if self.verdict.name == "no leak" and self.entropy > 0.0:
+        if self.verdict.name == "no_leak" and self.entropy > 0.0:
             most = text.nats(self.high, up=True)
             return f"{what}: tells at most {most}; shared as it is, it would tell {self.as_it_is:.3f} nats."
         because = "; ".join(self.verdict.reasons)
-        if self.verdict.name == "no leak":
+        if self.verdict.name == "no_leak":
             return f"{what}: tells nothing, because {because}."
-        if self.verdict.name == "not enough data":
+        if self.verdict.name == "not_enough_data":
             return f"{what}: tells {self._amount()} by the model, and this decides nothing: {because}."
         misfit = f"the model does not fit, so {self._amount()} is no leakage: {because}."
         return f"{what}: {misfit} {self._survival()}"
@@ -278,17 +308,17 @@ class Measurement:
                 "Protect it: try --policy noise, transport or counterfactual here, then `veil audit`, which "
                 "bounds what a policy tells on average."
             )
-        if self.verdict.name == "no leak":
+        if self.verdict.name == "no_leak":
             return "One recording is an example; `veil audit` bounds what the policy tells on average."
-        if self.verdict.name == "model does not fit":
-            coloured = any(axis.counts and axis.follow > 0.5 for axis in self.fit.axes)
+        if self.verdict.name == "model_does_not_fit":
+            coloured = any(axis.counts and axis.autocorrelation > 0.5 for axis in self.fit.axes)
             model = "one whose noise is correlated over time" if coloured else "another one"
             return (
                 "Fit the noise of the system and the secrets of its prior to recordings like this, or "
                 f"measure with {model}. Until then take it that the recording may tell everything."
             )
-        limit = SHARE * self.entropy
-        undecided = self.told.high(ERRORS) >= limit > self.told.low(ERRORS)
+        limit = LEAK_FRACTION * self.entropy
+        undecided = self.information.high(ERRORS) >= limit > self.information.low(ERRORS)
         if self.fit.examined and (undecided or self.disagreement > DISAGREE):
             return "Give more --draws, and more --filter-particles if the filters are what is uncertain."
         return "Record longer, or while more happens: what is calm tells little whatever the sharing."
@@ -319,26 +349,28 @@ class Measurement:
     def summary(self) -> str:
         """The few lines at the end."""
         return "\n".join(
-            filter(None, [f"Verdict: {self.verdict.name}.", text.sentence(self.sentence), self.advice])
+            filter(None, [f"Verdict: {self.verdict.title}.", text.sentence(self.sentence), self.advice])
         )
 
     def _survival(self) -> str:
         """What is left of the leak if the likelihood is discounted for the misfit."""
-        left = text.nats(max(0.0, self.honest_told.value))
+        left = text.nats(max(0.0, self.discounted_information.value))
         discount = f"Discounted for the size and the persistence of the residuals, {left} are left"
-        if self.verdict.survives:
-            fraction = text.percent(float(self.honest.max()))
+        if self.survives:
+            fraction = text.percent(float(self.discounted_masses.max()))
             return f"{discount}: the leak survives, and {fraction} of the mass is on one secret."
-        if self.fit.worth < FEWEST_WORTH:
-            discount += f", by residuals that are worth {self.fit.worth:.0f} independent ones"
+        if self.fit.effective_samples < FEWEST_SAMPLES:
+            discount += (
+                f", by residuals that carry as much as {self.fit.effective_samples:.0f} independent ones"
+            )
         return f"{discount}: too little to say that there is a leak, which does not say that there is none."
 
     def _amount(self) -> str:
-        """What is told, with its interval where there is one."""
-        if self.told.error == 0.0:
-            return text.nats(self.told.value)
+        """The information, with its interval where there is one."""
+        if self.information.error == 0.0:
+            return text.nats(self.information.value)
         interval = f"{self.low:.3f} to {self.high:.3f} with {ERRORS:g} standard errors"
-        return f"{text.nats(self.told.value)}, {interval},"
+        return f"{text.nats(self.information.value)}, {interval},"
 
     def _odds(self) -> str:
         """The secret with the largest mass, and its odds."""
@@ -347,15 +379,18 @@ class Measurement:
         return f"the likeliest secret is {self.secret_names[self.likeliest]}, {shown} to one"
 
     def _title(self) -> str:
-        return f"Measurement of {self.name} on {self.system}: {self.verdict.name}"
+        return f"Measurement of {self.name} on {self.system}: {self.verdict.title}"
 
     def _rows(self) -> list[tuple[str, str]]:
         """The main numbers by name."""
         most = f"of {self.entropy:.3f} nats"
         return [
-            (f"told by {self.steps} rows", f"{self.told.value:.3f} [{self.low:.3f}, {self.high:.3f}] {most}"),
+            (
+                f"information of {self.steps} rows",
+                f"{self.information.value:.3f} [{self.low:.3f}, {self.high:.3f}] {most}",
+            ),
             ("likeliest secret", f"{self.secret_names[self.likeliest]} (mass {self.masses.max():.3f})"),
-            ("discounted for the misfit", f"{max(0.0, self.honest_told.value):.3f} nats"),
+            ("discounted for the misfit", f"{max(0.0, self.discounted_information.value):.3f} nats"),
             ("shared as it is", f"{self.as_it_is:.3f} nats"),
             ("p-value of the model", f"{self.fit.p_value:.3g}"),
             ("method", self.method),
@@ -376,9 +411,21 @@ class Measurement:
     def line(self) -> Line:
         """The numbers of one line of measure.csv."""
         values = (
-            *(self.name, self.verdict.name, self.verdict.survives, self.steps, self.told.value),
-            *(self.told.error, self.low, self.high, self.filter_error, self.disagreement, self.drop.value),
-            *(self.as_it_is, self.honest_told.value, self.honest_told.error, self.entropy),
+            *(self.name, self.verdict.name, self.survives, self.steps, self.information.value),
+            *(
+                self.information.error,
+                self.low,
+                self.high,
+                self.filter_error,
+                self.disagreement,
+                self.drop.value,
+            ),
+            *(
+                self.as_it_is,
+                self.discounted_information.value,
+                self.discounted_information.error,
+                self.entropy,
+            ),
             *(self.secret_names[self.likeliest], self.odds, self.fit.p_value, self.method),
         )
         return dict(zip(COLUMNS, values, strict=True))
@@ -391,6 +438,7 @@ class Measurement:
             "policy": self.policy,
             "sentence": self.sentence,
             "reasons": self.verdict.reasons,
+            "gate": self.verdict.inputs,
             "advice": self.advice,
             "assumptions": self.assumptions,
             "standard_errors": ERRORS,
@@ -402,7 +450,7 @@ class Measurement:
             "log_prior": self.log_prior,
             "believed": self.believed,
             "posterior": self.masses,
-            "discounted_posterior": self.honest,
+            "discounted_posterior": self.discounted_masses,
             "drop_error": self.drop.error,
             "fit": self.fit.to_dict(),
             "trail": self.trail,
@@ -425,21 +473,19 @@ class Measurement:
             secret_names=each(line["secret_names"], text_of),
             log_prior=np.array(line["log_prior"], float),
             masses=np.array(line["posterior"], float),
-            told=mean_from_dict(line, "told"),
+            information=mean_from_dict(line, "information"),
             drop=mean_from_dict(line, "drop"),
             filter_error=number(line["filter_error"]),
             disagreement=number(line["disagreement"]),
             as_it_is=number(line["as_it_is"]),
-            honest=np.array(line["discounted_posterior"], float),
-            honest_told=mean_from_dict(line, "discounted"),
+            discounted_masses=np.array(line["discounted_posterior"], float),
+            discounted_information=mean_from_dict(line, "discounted"),
             trail=np.array(line["trail"], float).reshape(-1, count),
             scores=np.array(line["residuals"], float).reshape(-1, axes),
             believed=int(line["believed"]),
             fit=RecordingFit.from_dict(line["fit"]),
             checked=bool(line["times_checked"]),
-            verdict=RecordingVerdict(
-                text_of(line["verdict"]), each(line["reasons"], text_of), bool(line["survives"])
-            ),
+            verdict=Verdict.from_dict(line),
         )
 
     def save(self, folder: Path | str) -> list[Path]:
@@ -462,17 +508,18 @@ class Measurement:
         from veil.results import measurement_plots as plots
 
         figure, (belief, nats, residuals) = plots.three_panels(
-            f"{self.name}: {self.verdict.name}", self.verdict.name
+            f"{self.name}: {self.verdict.title}", self.verdict.name
         )
         plots.draw_belief(belief, self.trail, self.secret_names, filtered=self.filtered)
         # The trail is a mean over draws, which is less sure than each of them: only one draw has this curve.
         prior = np.exp(self.log_prior)
         curve = None if self.filtered else np.sum(xlogy(self.trail, self.trail / prior[None, :]), axis=1)
-        ends = (self.low, self.told.value, self.high)
-        left = max(0.0, self.honest_told.value)
-        plots.draw_told(nats, curve, len(self.trail), ends, left, self.entropy)
+        ends = (self.low, self.information.value, self.high)
+        left = max(0.0, self.discounted_information.value)
+        plots.draw_information(nats, curve, len(self.trail), ends, left, self.entropy)
         labels = [
-            f"{axis.name}: {axis.spread:.3g} times the noise" + ("" if axis.counts else " (not judged)")
+            f"{axis.name}: {axis.std_ratio:.3g} times the noise"
+            + ("" if axis.counts else " (does not count)")
             for axis in self.fit.axes
         ]
         plots.draw_residuals(residuals, self.scores, labels, self.secret_names[self.fit.best])
@@ -495,7 +542,13 @@ def plot_measurements(found: Sequence[Measurement]) -> "Figure":
     if len(found) == 1:
         return found[0].plot()
     rows = [
-        plots.Bar(one.name, one.verdict.name, one.told.value, (one.low, one.high), one.honest_told.value)
+        plots.Bar(
+            one.name,
+            one.verdict.name,
+            one.information.value,
+            (one.low, one.high),
+            one.discounted_information.value,
+        )
         for one in found
     ]
     return plots.draw_recordings(rows, found[0].entropy)
@@ -518,7 +571,7 @@ def entropy(masses: Float[np.ndarray, " K"]) -> float:
     return float(-np.sum(xlogy(masses, masses)))
 
 
-def told(log_masses: Float[np.ndarray, " K"], log_prior: Float[np.ndarray, " K"]) -> float:
+def information_gain(log_masses: Float[np.ndarray, " K"], log_prior: Float[np.ndarray, " K"]) -> float:
     """KL(posterior ‖ prior)."""
     masses = np.exp(log_masses)
     return float(np.sum(np.where(masses > 0.0, masses * (log_masses - log_prior), 0.0)))

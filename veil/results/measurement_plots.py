@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
 
-COLOURS = {"leak": RED, "no leak": GREEN, "not enough data": PALE, "model does not fit": ORANGE}
+COLOURS = {"leak": RED, "no_leak": GREEN, "not_enough_data": PALE, "model_does_not_fit": ORANGE}
 
 LAGS = 20  # of the autocorrelation that is drawn
 
@@ -23,14 +23,14 @@ class Bar(NamedTuple):
     Attributes:
         name: of the recording.
         verdict: its name.
-        told: nats.
+        information: nats.
         interval: of that.
         discounted: what is left of it if it is discounted for the misfit.
     """
 
     name: str
     verdict: str
-    told: float
+    information: float
     interval: tuple[float, float]
     discounted: float
 
@@ -51,7 +51,7 @@ def draw_recordings(rows: Sequence[Bar], entropy: float) -> Figure:
     figure = Figure(figsize=(8, 0.28 * len(rows) + 2.0), layout="constrained")
     panel = figure.subplots()
     for place, row in enumerate(rows):
-        panel.barh(place, row.told, 0.62, color=COLOURS[row.verdict], alpha=0.65)
+        panel.barh(place, row.information, 0.62, color=COLOURS[row.verdict], alpha=0.65)
         panel.plot(row.interval, [place] * 2, color=INK, linewidth=1.5)
         panel.plot(row.discounted, place, "D", color=INK, markersize=4)
     for name in dict.fromkeys(row.verdict for row in rows):
@@ -59,7 +59,7 @@ def draw_recordings(rows: Sequence[Bar], entropy: float) -> Figure:
     panel.plot([], [], "D", color=INK, markersize=4, label="discounted for the misfit")
     panel.axvline(entropy, color=INK, linestyle="--", linewidth=1, label=f"H(q), {entropy:.3f}")
     panel.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8)
-    panel.set(xlabel="told about the secret (nats)", ylim=(len(rows) - 0.4, -0.6), xlim=(0, None))
+    panel.set(xlabel="information about the secret (nats)", ylim=(len(rows) - 0.4, -0.6), xlim=(0, None))
     panel.grid(alpha=0.2, axis="x")
     figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=9)
     return figure
@@ -86,7 +86,7 @@ def draw_belief(panel: Axes, trail: np.ndarray, names: Sequence[str], *, filtere
         panel.legend(frameon=False, fontsize=8, title="secret", title_fontsize=8)
 
 
-def draw_told(
+def draw_information(
     panel: Axes,
     curve: np.ndarray | None,
     rows: int,
@@ -94,7 +94,7 @@ def draw_told(
     discounted: float,
     entropy: float,
 ) -> None:
-    """What is told, over time where that is known, and at the end.
+    """The information, over time where that is known, and at the end.
 
     Args:
         panel: to draw in.
@@ -106,15 +106,15 @@ def draw_told(
     """
     if curve is not None:
         panel.plot(np.arange(1, rows + 1), curve, color=BLUE, linewidth=1.8, label="under the model")
-    low, told, high = ends
-    error = [[told - low], [max(0.0, high - told)]]
-    panel.errorbar(rows, told, error, fmt="o", color=BLUE, capsize=4, label=f"at the end, {told:.3f}")
+    low, value, high = ends
+    error = [[value - low], [max(0.0, high - value)]]
+    panel.errorbar(rows, value, error, fmt="o", color=BLUE, capsize=4, label=f"at the end, {value:.3f}")
     label = f"discounted for the misfit, {discounted:.3f}"
     panel.plot(rows, discounted, "D", color=ORANGE, label=label, clip_on=False)
     panel.axhline(entropy, color=INK, linestyle="--", linewidth=1, label=f"H(q), {entropy:.3f}")
-    panel.set(xlabel="rows seen", ylabel="told about the secret (nats)", xlim=(0, 1.03 * rows))
+    panel.set(xlabel="rows seen", ylabel="information about the secret (nats)", xlim=(0, 1.03 * rows))
     panel.set_ylim(-0.04 * max(entropy, 0.1), 1.45 * max(entropy, 0.1))
-    panel.set_title("what is told", fontsize=10)
+    panel.set_title("information", fontsize=10)
     panel.legend(frameon=False, fontsize=8, loc="upper left")
 
 
@@ -134,9 +134,11 @@ def draw_residuals(panel: Axes, scores: np.ndarray, labels: Sequence[str], secre
         square = float(own @ own)
         if square == 0.0:
             continue
-        follow = [float(own[lag:] @ own[:-lag]) / square for lag in lags]
-        lowest = min(lowest, min(follow) - 0.05)
-        panel.plot(lags, follow, "o-", color=colours[place % 4], markersize=3.5, linewidth=1, label=label)
+        correlations = [float(own[lag:] @ own[:-lag]) / square for lag in lags]
+        lowest = min(lowest, min(correlations) - 0.05)
+        panel.plot(
+            lags, correlations, "o-", color=colours[place % 4], markersize=3.5, linewidth=1, label=label
+        )
     band = 3.0 / np.sqrt(max(count, 1))
     panel.axhspan(-band, band, color=INK, alpha=0.1, linewidth=0, label="independent, ± 3 s.e.")
     panel.axhline(0.0, color=INK, linewidth=0.8)

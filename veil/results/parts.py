@@ -24,7 +24,23 @@ SMALLEST = 1e-3  # nats; what is measured below is taken for this, which makes a
 
 TRACKING = "tracking error, "  # how the name of such a quantity begins
 
-BELIEVED = (CERTIFIED, PROVEN_LEAK)  # verdicts that do not refuse
+BELIEVED = (CERTIFIED, PROVEN_LEAK)  # verdicts of an audit that do not refuse
+
+VERDICTS = {
+    "replay_mismatch": "another policy made the transcripts",
+    "model_does_not_fit": "the data contradict the model, so no leakage is stated",
+    "certifiable": "the upper bound of the policy's leakage may be believed",
+    "certified_leak": "nearly everything leaks",
+    "no_upper_bound": "no method bounds the leakage of this kernel from above",
+    "not_enough_particles": "the two sides of the bound are too far apart",
+    "filter_inconsistent": "the filters contradict the episodes",
+    "leak": "the recording tells more than a tenth of what there is to know",
+    "no_leak": "it tells less than that, although the recording without protection would tell more",
+    "not_enough_data": "the recording does not decide between the two",
+}
+"""All verdicts: those of audits first, then "leak", "no_leak" and "not_enough_data" of recordings."""
+
+LEVEL = 0.01  # of all fit tests together: how often data of the model itself are rejected
 
 
 class ResultError(ValueError):
@@ -32,12 +48,66 @@ class ResultError(ValueError):
 
 
 @dataclass(frozen=True)
+class FitTest:
+    """One test of whether data could come from the model.
+
+    Attributes:
+        test: what was tested.
+        statistic: its value.
+        p: probability of a value as extreme if the data come from the model.
+        finding: what contradicts the model if p is small.
+    """
+
+    test: str
+    statistic: float
+    p: float
+    finding: str
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All tests of whether data could come from the model; together they reject the model at `LEVEL`."""
+
+    tests: tuple[FitTest, ...]
+
+    @property
+    def p_value(self) -> float:
+        """Of all tests together, by Bonferroni's correction."""
+        return float(min([1.0, *(len(self.tests) * one.p for one in self.tests)]))
+
+    @property
+    def ok(self) -> bool:
+        """Whether the model is not contradicted."""
+        return self.p_value >= LEVEL
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What contradicts the model, in the order of the tests."""
+        return tuple(one.finding for one in self.tests if len(self.tests) * one.p < LEVEL)
+
+    def to_dict(self) -> list[Line]:
+        """Lines of a file: every test with its statistic and p-value."""
+        return [{"test": one.test, "statistic": one.statistic, "p": one.p} for one in self.tests]
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """The gate's answer, why, and every number that it looked at."""
+    """What may be said about the leakage of a policy, or about a recording that is shared.
+
+    Attributes:
+        name: one of `VERDICTS`.
+        reasons: why, in a few words each.
+        inputs: every number that the rules looked at, by name.
+    """
 
     name: str
     reasons: tuple[str, ...]
     inputs: dict[str, float | str | bool]
+
+    @property
+    def title(self) -> str:
+        """The name in words."""
+        return self.name.replace("_", " ")
 
     @property
     def certified(self) -> bool:
@@ -48,6 +118,12 @@ class Verdict:
     def refused(self) -> bool:
         """Whether neither a bound nor a leak is proven."""
         return self.name not in BELIEVED
+
+    @classmethod
+    def from_dict(cls, line: Line) -> "Verdict":
+        """From audit.json, or a line of measure.json."""
+        inputs = {name: number(x) if x is None else x for name, x in line["gate"].items()}
+        return cls(text_of(line["verdict"]), each(line["reasons"], text_of), inputs)
 
 
 @dataclass(frozen=True)
