@@ -84,6 +84,16 @@ def test_a_line_that_failed_or_was_interrupted_does_not_spoil_the_next(tmp_path,
         assert again.note == "" and [entry.get("shared", 0) for entry in again] == [0, None]
 
 
+def test_a_memory_that_does_not_fit_the_disk_is_an_error_and_not_a_release(tmp_path, monkeypatch):
+    write = os.pwrite
+    file = MemoryFile(tmp_path / "memory", "a stream")
+    monkeypatch.setattr(os, "pwrite", lambda opened, content, place: write(opened, content[:100], place))
+    with pytest.raises(OSError, match="disk may be full"):
+        file.write(PrivateSnapshot(1, np.zeros((3, 2)), np.zeros(2), np.ones(1)))
+    file.close()
+    assert file.read() is None
+
+
 def test_a_memory_that_was_cut_short_leaves_that_of_the_step_before(tmp_path):
     """Two slots in turn, written in place: at no moment is the last whole memory overwritten."""
     path = tmp_path / "memory"

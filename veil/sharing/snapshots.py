@@ -110,7 +110,7 @@ class MemoryFile:
         if _HEAD.size + len(content) > self._size:
             self._begin(_HEAD.size + len(content))
         slot = _HEAD.pack(self._digest(content), self._size, len(content)) + content
-        os.pwrite(self._file, slot, (kept.step + 1) % 2 * self._size)
+        self._put(slot, (kept.step + 1) % 2 * self._size)
         os.fdatasync(self._file)
 
     def close(self) -> None:
@@ -127,10 +127,14 @@ class MemoryFile:
         os.fchmod(self._file, OWNER_ONLY)
         if os.fstat(self._file).st_size != 2 * size:
             os.ftruncate(self._file, 0)
-            os.pwrite(self._file, bytes(2 * size), 0)
+            self._put(bytes(2 * size), 0)
             os.fsync(self._file)
             sync_folder(self.path.parent)
         self._size = size
+
+    def _put(self, content: bytes, offset: int) -> None:
+        if os.pwrite(self._file, content, offset) < len(content):
+            raise OSError(f"{self.path} cannot be written: the disk may be full. Make room and start again.")
 
     def _parsed(self, slot: bytes) -> PrivateSnapshot | None:
         if len(slot) < _HEAD.size:
