@@ -84,7 +84,8 @@ class MemoryFile:
 
     The file has two slots, which the steps use in turn: a write that a crash cuts short leaves the memory of
     the step before it. The slots are made once and written in place, so that nothing but the content has to
-    reach the disk. Replacing the file at every step takes about twice as long (measured: 8 ms, not 4, on a busy disk).
+    reach the disk. Replacing the file at every step takes about twice as long (8 ms instead of 4, measured on
+    a busy disk).
 
     Args:
         path: the file.
