@@ -114,7 +114,7 @@ def test_the_threat_model_names_what_is_known_what_is_outside_and_the_worst_per_
         assert part in text
     for part in ("side channels", "independent of the secret", "normal approximation", "plant", "average"):
         assert part in text
-    assert "more than 0.980 nats" in text and "worst told 1.000" in text
+    assert "more than 0.980 nats" in text and "worst one 1.000" in text
     assert "assisted" in text
     fair = replace(audit, attacks=audit.attacks[:1])
     assert "assisted" not in " ".join(fair.threat_model)

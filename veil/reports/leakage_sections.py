@@ -45,7 +45,7 @@ def threat_section(material: Material) -> Section | None:
     own = {name: tuple(x for x in audit.threat_model if x not in common) for name, audit in material.audited}
     columns = material.columns(lambda source: (Bullets(own[source.name]),) if own.get(source.name) else ())
     kept = tuple(column for column in columns if column.blocks)
-    lead = "A statement about privacy is worth as much as the adversary that it is made against."
+    lead = "What the adversary is assumed to know, and what it is not."
     return Section("threat", "Who is kept from knowing what", lead, (Text(THREAT), Bullets(common)), kept)
 
 
@@ -61,7 +61,7 @@ FLAT = (
 
 def beliefs_section(material: Material) -> Section:
     """What the adversary believes over time, secret by secret, and what that amounts to in nats."""
-    lead = "Release by release: how sure does the adversary become of the right secret?"
+    lead = "The probability that the adversary gives to the right secret, release by release."
     columns = material.columns(_beliefs)
     return Section("beliefs", "What the adversary comes to believe", lead, (), columns)
 
@@ -181,15 +181,15 @@ def _over_time(audit: Audit) -> Picture:
 
 
 def _single_runs(audit: Audit) -> str:
-    """Averages hide single runs, so these are told."""
+    """How much single runs revealed, since the leakage is a mean."""
     known = [audit.realised_quantile(fraction) for fraction in (0.5, 0.95, 0.99, 1.0)]
     if audit.verdict.refused or not all(map(math.isfinite, known)):
-        return "What single runs told is not known here: the filter is not to be believed."
+        return "How much single runs revealed is not known, because the filter cannot be relied on here."
     half, twentieth, hundredth, most = (words.signed(value, 3) for value in known)
     return (
-        f"An average hides single runs. Of the {audit.episodes} that were played, half told less than {half} "
-        f"nats, one in twenty more than {twentieth}, one in a hundred more than {hundredth}, and the one "
-        f"that told most {most}."
+        f"The leakage is a mean; single runs can reveal more. Of the {audit.episodes} runs played, half "
+        f"revealed less than {half} nats, one in twenty more than {twentieth}, one in a hundred more than "
+        f"{hundredth}, and the worst one {most}."
     )
 
 
@@ -225,11 +225,11 @@ PLAIN = {
 
 
 def attackers_section(material: Material) -> Section:
-    """Who tried to find the secret, and how far each one came."""
-    lead = "Several adversaries read the same releases. The best of those who play by the rules counts."
+    """The attackers, and how much each one found."""
+    lead = "Several attackers read the same releases. The best of those within the threat model counts."
     blocks: tuple[Block, ...] = (_attack_table(material),) if material.audited else ()
     columns = material.columns(_attackers)
-    return Section("attackers", "Who tried, and how far they came", lead, blocks, columns)
+    return Section("attackers", "Attackers and what they found", lead, blocks, columns)
 
 
 def _attackers(source: Source) -> tuple[Block, ...]:
@@ -286,17 +286,17 @@ def _accuracies(audit: Audit) -> Picture:
     best = audit.best_attack
     reach = ""
     if best is not None:
-        reach = f"The best of those who play by the rules is right {words.accuracy_text(best)}. "
+        reach = f"The best attacker within the threat model is right {words.accuracy_text(best)}. "
     caption = (
-        f"{reach}Blue bars play by the rules, orange ones know more, grey ones believe something wrong; the "
-        f"dotted line is chance, {words.percent(audit.chance)}, the dark lines are 95 % intervals."
+        f"{reach}Blue bars are attackers within the threat model, orange ones know more, grey ones use a "
+        f"wrong model; the dotted line is chance, {words.percent(audit.chance)}, the dark lines are 95 % intervals."
     )
     return Picture(svg(figure), f"Right guesses of {len(rows)} attackers. {reach}", caption)
 
 
 def scenarios_section(material: Material) -> Section:
     """What leaks where the plant is not the model."""
-    lead = "All numbers above hold if the system behaves as its model says. Real systems do not, quite."
+    lead = "All numbers above assume that the system follows its model. Here it does not."
     tried = [(name, audit) for name, audit in material.audited if audit.scenarios]
     table, worst = _scenario_table(tried), _worst_scenarios(tried)
     blocks: tuple[Block, ...] = () if table is None else (*worst, table)

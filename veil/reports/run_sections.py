@@ -48,9 +48,7 @@ POINTS = 1500  # of the drawn line at most, so that a long stream stays a small 
 
 def ledger_section(material: Material) -> Section:
     """What the live stream was charged, step by step."""
-    lead = (
-        "A live stream is charged before each release, by what is public alone, and never exceeds its budget."
-    )
+    lead = "The sharer charges every release before it is drawn. The sum never exceeds the budget."
     return Section("ledger", "The ledger of the live stream", lead, (), material.own_columns(_ledger))
 
 
@@ -108,7 +106,7 @@ def _stairs(account: Account) -> Picture:
 
 def training_section(material: Material) -> Section:
     """How each policy was learned."""
-    lead = "A policy is learned by trying: what it told and what it cost, update by update."
+    lead = "Leakage, cost and distortion of the policy during training, update by update."
     return Section("training", "How it was learned", lead, (), material.own_columns(_training))
 
 
@@ -151,7 +149,7 @@ def settings_section(material: Material) -> Section:
     """What was run, with which settings, seeds and versions: settings by run, versions once."""
     rows = (("Python", platform.python_version()), ("veil", __version__), *map(_installed, LIBRARIES))
     own = Column("this report", (Table("The program that wrote this page.", HEADS, rows),))
-    lead = "Everything that it takes to do this again."
+    lead = "What you need to repeat this."
     return Section("settings", "Settings and versions", lead, (), (*material.columns(_settings), own))
 
 

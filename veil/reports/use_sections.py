@@ -43,7 +43,7 @@ AS_IS = "What goes out is the state as it is, so the receiver makes no error at 
 
 def use_section(material: Material) -> Section:
     """What a receiver can still do with what is shared: a table of all runs, an episode of each."""
-    lead = "Privacy is easy for whoever shares nothing of use. How close to the truth is what goes out?"
+    lead = "How close the releases are to the true values."
     caption = (
         "Distortion is the mean distance between what is true and what is shared. The error as shared is "
         "that of the release itself, the error of the best estimate that of a receiver who knows the way of "
@@ -131,7 +131,7 @@ def cost_section(material: Material) -> Section | None:
     """What sharing costs the owner beside true data; None before anything was audited, as others say."""
     if not material.audited:
         return None
-    lead = "What is shared comes back: others react to it, and the owner lives with the reaction."
+    lead = "Others react to the releases, and their reaction changes the owner's cost."
     caption = (
         "Each number, and in brackets its change against sharing true data under the same random numbers (± "
         "one standard error of the change). A change within two or three standard errors of zero is none."
@@ -156,7 +156,7 @@ TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 def frontier_section(material: Material) -> Section:
     """How much privacy costs how much distortion, with each run in the same picture."""
     title = "Privacy against distortion"
-    lead = "Less leakage costs distortion. How much, for several ways of sharing, and where is the floor?"
+    lead = "Leakage against distortion, for several ways of sharing."
     if material.frontier is None:
         place, name = material.sources[0].place, material.sources[0].system
         said = (

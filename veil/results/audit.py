@@ -188,7 +188,7 @@ class Audit:
         return (float(np.quantile(known, WORST)), float(known.max())) if len(known) else (0.0, 0.0)
 
     def realised_quantile(self, fraction: float) -> float:
-        """What this fraction of the episodes told less than, nats; NaN where no episode is known."""
+        """This quantile of what single episodes revealed, nats; NaN where no episode is known."""
         known = self.realised[np.isfinite(self.realised)]
         return float(np.quantile(known, fraction)) if len(known) else math.nan
 
@@ -311,11 +311,11 @@ class Audit:
 
     def _average(self) -> str:
         quantile, largest = self.worst_episodes
-        whose = " by a filter that is not to be believed here" if self.verdict.refused else ""
+        whose = " by a filter that cannot be relied on here" if self.verdict.refused else ""
         return (
-            "Mutual information is an average over secrets and episodes; a single one may tell more. Of the "
-            f"{len(self.realised)} episodes played, equally many per secret, one in a hundred told more than "
-            f"{quantile:.3f} nats and the worst told {largest:.3f}{whose}."
+            "The leakage is an average over secrets and episodes; a single one may reveal more. Of the "
+            f"{len(self.realised)} episodes played, equally many per secret, one in a hundred revealed more "
+            f"than {quantile:.3f} nats and the worst one {largest:.3f}{whose}."
         )
 
     def _title(self) -> str:
