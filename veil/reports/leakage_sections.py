@@ -289,7 +289,8 @@ def _accuracies(audit: Audit) -> Picture:
         reach = f"The best attacker within the threat model is right {words.accuracy_text(best)}. "
     caption = (
         f"{reach}Blue bars are attackers within the threat model, orange ones know more, grey ones use a "
-        f"wrong model; the dotted line is chance, {words.percent(audit.chance)}, the dark lines are 95 % intervals."
+        f"wrong model; the dotted line is chance, {words.percent(audit.chance)}, the dark lines are 95 % "
+        "intervals."
     )
     return Picture(svg(figure), f"Right guesses of {len(rows)} attackers. {reach}", caption)
 
