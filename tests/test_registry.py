@@ -12,10 +12,10 @@ from veil import registry
 from veil.cli import main
 from veil.cli.audit import Audit
 from veil.cli.parser import parameters
-from veil.registry import LEAKAGE, LEARNERS, POLICIES, SYSTEMS, Registry
+from veil.registry import ATTACKS, LEAKAGE, LEARNERS, POLICIES, SYSTEMS, Registry
 from veil.systems import Gain
 
-FAMILIES = {"policy": POLICIES, "system": SYSTEMS, "leakage": LEAKAGE, "learner": LEARNERS}
+FAMILIES = {"attack": ATTACKS, "policy": POLICIES, "system": SYSTEMS, "leakage": LEAKAGE, "learner": LEARNERS}
 
 LOUD = '''
 """The same noise on every axis."""

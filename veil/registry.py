@@ -233,10 +233,10 @@ SYSTEMS = Registry("system", "veil.systems")
 """Systems with a secret: classes that need no arguments."""
 
 ATTACKS = Registry("attack", "veil.attacks")
-"""Attacks that every audit makes; see `veil.attacks.base.AttackSettings`."""
+"""Attacks that every audit makes: functions that give attackers, see `veil.attacks.base.prior_attackers`."""
 
 LEAKAGE = Registry("leakage method", "veil.leakage")
-"""Ways to compute leakage: frozen dataclasses whose fields are options; see `veil.leakage.base`."""
+"""Ways to compute leakage: frozen dataclasses whose fields are options; with `of_mixture` or `of_step`."""
 
 LEARNERS = Registry("learner", "veil.learners")
 """Learners with what is usual for each: see `veil.settings.Preset`."""

@@ -1,14 +1,19 @@
 """The contract of an attack: a public transcript in, evidence about the secret out."""
 
 import abc
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from veil.step import Transcript
-from veil.systems.base import Prior
+from veil.laws import Law
+from veil.policies.base import Policy
+from veil.registry import ATTACKS
+from veil.step import Record, Transcript
+from veil.systems.base import Prior, System
 from veil.types import Key, Scalar
 
 
@@ -51,3 +56,46 @@ class PriorAttack(Attack):
         del transcript, key
         zeros = jnp.zeros_like(self.prior.log_masses)
         return Evidence(zeros, jnp.ones_like(zeros[0]), jnp.asarray(False))
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """An attack as it stands in the tables of an audit.
+
+    Attributes:
+        name: for people and files.
+        role: "attack" for one that the threat model grants, "assisted" for one that knows more,
+            "mismatched" for one whose model is wrong.
+        make: the attack for one episode; only an assisted one looks at the record.
+        episodes: that it reads at most.
+        note: what else to say about it.
+        key: tells stored results of the same name apart.
+    """
+
+    name: str
+    role: str
+    make: Callable[[Record], Attack]
+    episodes: int = 1 << 30
+    note: str = ""
+    key: str = ""
+
+
+def has_filter(policy: Policy, law: Law) -> bool:
+    """Whether a filter can weigh the releases of a policy: they depend on public features and carry noise."""
+    return not (policy.has_memory or law.is_point or law.fresh_law().is_point)
+
+
+@ATTACKS.register("prior")
+def prior_attackers(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """The prior, and nothing else.
+
+    Every function in `veil.registry.ATTACKS` has these arguments. It gives the attackers that apply; none
+    where they do not.
+
+    Args:
+        system: the model that the adversary uses.
+        policy: the one in force.
+        law: the kind of its releases, see `veil.step.release_kind`.
+    """
+    del policy, law
+    return (Attacker("prior", "attack", lambda _: PriorAttack(system.prior)),)

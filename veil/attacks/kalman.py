@@ -5,15 +5,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from veil.attacks.base import Attack, Evidence
+from veil.attacks.base import Attack, Attacker, Evidence, has_filter
 from veil.attacks.guides import GaussianisedKernel
 from veil.beliefs.kalman import KalmanBelief
 from veil.beliefs.observed import ObservedBelief
 from veil.laws import Kernel, Law
 from veil.policies.base import Policy, Time, Wrapping
+from veil.policies.geometry import output_noise
+from veil.policies.plain import GaussianNoise
+from veil.registry import ATTACKS
 from veil.rollout import Trail, follow
-from veil.step import Transcript
+from veil.step import Record, Transcript, sees_state
 from veil.systems.base import System
+from veil.systems.variants import KnownStart, WithInitial, WithNoise
 from veil.types import External, Features, Key, Secret, State
 
 
@@ -110,3 +114,54 @@ def _summed(trail: Trail) -> Evidence:
     failed = ~jnp.all(jnp.isfinite(total)) | jnp.all(lost)
     total = jax.lax.stop_gradient(jnp.maximum(total - jnp.max(total), -1e6))
     return Evidence(jnp.nan_to_num(total, nan=-1e6), jnp.ones_like(total[0]), failed)
+
+
+@ATTACKS.register("exact observer")
+def exact_observers(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """The state itself, where it is shared without noise."""
+    if policy.has_memory or not law.is_point or not sees_state(system, policy):
+        return ()
+    return (Attacker("exact observer", "attack", lambda _: Observer(system, policy)),)
+
+
+@ATTACKS.register("Kalman bank")
+def kalman_banks(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """One extended Kalman filter per secret."""
+    if not has_filter(policy, law):
+        return ()
+    return (Attacker("Kalman bank", "attack", lambda _: KalmanBank(system, policy)),)
+
+
+@ATTACKS.register("takes data for true")
+def trusting_banks(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """A reader who takes the releases for the truth, up to a tenth of one step's noise."""
+    del policy, law
+    spread = output_noise(system)
+    believed = GaussianNoise(system, jnp.where(spread > 0, 0.1 * spread, 1e-3))
+    return (Attacker("takes data for true", "mismatched", lambda _: KalmanBank(system, believed)),)
+
+
+@ATTACKS.register("wrong models")
+def misspecified_banks(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """Kalman banks whose model of the system is wrong."""
+    if not has_filter(policy, law):
+        return ()
+    models = {"noise is double": WithNoise(system, 2.0), "start is wider": WithInitial(system, spread=2.0)}
+
+    def bank(name: str, model: System) -> Attacker:
+        seen = MisspecifiedPolicy(policy, model, policy.system.prior.secrets)
+        return Attacker(f"thinks {name}", "mismatched", lambda _: KalmanBank(model, seen))
+
+    return tuple(bank(name, model) for name, model in {**models, **system.misspecified_models()}.items())
+
+
+@ATTACKS.register("knows the first state")
+def knowing_banks(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """A Kalman bank that was told the first state."""
+    if not has_filter(policy, law):
+        return ()
+
+    def knowing(record: Record) -> KalmanBank:
+        return KalmanBank(KnownStart(system, record.states[0]), policy)
+
+    return (Attacker("knows the first state", "assisted", knowing),)

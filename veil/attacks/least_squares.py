@@ -8,7 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.attacks.base import Attack, Evidence
+from veil.attacks.base import Attack, Attacker, Evidence
+from veil.laws import Law
+from veil.policies.base import Policy
+from veil.registry import ATTACKS
 from veil.step import Transcript
 from veil.systems.base import Prior, System
 from veil.types import External, Key, Scalar, Secret, Shared, State
@@ -146,3 +149,10 @@ def _covariance(
     small = 8.0 * limits.eps
     floor = small**2 * jnp.mean(shared**2, axis=0) + small * jnp.trace(pooled) + jnp.sqrt(limits.tiny)
     return pooled + jnp.diag(floor)
+
+
+@ATTACKS.register("least squares")
+def least_squares_attackers(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """A fit of the secret to the releases, whatever the policy."""
+    del policy, law
+    return (Attacker("least squares", "attack", lambda _: LeastSquares(system)),)

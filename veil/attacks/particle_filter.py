@@ -14,16 +14,21 @@ import jax.random as jr
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
-from veil.attacks.base import Attack, Evidence
-from veil.attacks.guides import Aimed, Guide, Potential, Public, aim, draw, log_correction
-from veil.laws import Gaussian, recovered
+from veil.attacks.base import Attack, Attacker, Evidence, has_filter
+from veil.attacks.guides import Aimed, Guide, Potential, Public, Unguided, aim, draw, log_correction
+from veil.laws import Gaussian, Law, recovered
 from veil.policies.base import Policy
+from veil.registry import ATTACKS
 from veil.resampling import effective_sample_size, scaled_weights, systematic_at
 from veil.step import Transcript
 from veil.systems.base import System
 from veil.types import Key, Scalar, Secret, State
 
 THRESHOLD = 0.5  # resample where the effective share of particles is below this
+
+BOOTSTRAP = 324  # particles per secret of the filter shown for comparison
+
+FEW = 256  # episodes for what is slow
 
 
 class Particles(eqx.Module):
@@ -241,3 +246,20 @@ def evidence(estimates: Estimate) -> Evidence:
 def floored(log_likelihood: Float[Array, " K"]) -> Float[Array, " K"]:
     """Very unlikely in place of impossible or unknown, so that a posterior can be formed."""
     return jnp.maximum(jnp.nan_to_num(log_likelihood, nan=-1e6, neginf=-1e6, posinf=0.0), -1e6)
+
+
+@ATTACKS.register("bootstrap filter")
+def bootstrap_filters(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """A particle filter that is not guided by the releases, for comparison."""
+    if not has_filter(policy, law):
+        return ()
+    note = f"{BOOTSTRAP} particles per secret"
+    return (
+        Attacker(
+            "bootstrap filter",
+            "attack",
+            lambda _: Bayes(system, policy, Unguided(), BOOTSTRAP),
+            FEW,
+            note,
+        ),
+    )

@@ -2,53 +2,32 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Int
 
-from veil.attacks.base import Attack, Evidence, PriorAttack
-from veil.attacks.guides import Unguided
-from veil.attacks.kalman import KalmanBank, MisspecifiedPolicy, Observer
-from veil.attacks.least_squares import LeastSquares
-from veil.attacks.particle_filter import Bayes
+from veil.attacks.base import Attack, Attacker, Evidence
+from veil.attacks.kalman import KalmanBank
 from veil.evaluation.episodes import Progress, episode_numbers, in_batches, select_episodes, silent
 from veil.evaluation.scoring import Forecast, calibration, lower_bound
 from veil.io import Store
 from veil.laws import Law
 from veil.policies.base import Policy
-from veil.policies.geometry import output_noise
-from veil.policies.plain import GaussianNoise
+from veil.registry import ATTACKS
 from veil.results.parts import AttackResult
 from veil.stats import stratified_mean, stratified_rate
-from veil.step import Record, sees_state
+from veil.step import Record
 from veil.systems.base import System
-from veil.systems.variants import KnownStart, WithInitial, WithNoise
 from veil.types import Key
 
-BOOTSTRAP = 324  # particles per secret of the filter shown for comparison
-
-FEW = 256  # episodes for what is slow
-
-
-@dataclass(frozen=True)
-class Attacker:
-    """An attack with its name and role, made for one episode; only an assisted one looks at the record."""
-
-    name: str
-    role: str
-    make: Callable[[Record], Attack]
-    episodes: int = 1 << 30
-    note: str = ""
-    key: str = ""  # tells stored results of the same name apart
+ROLES = ("attack", "mismatched", "assisted")  # in the order of the tables
 
 
 def attackers(system: System, policy: Policy, kind: Law, *, assisted: bool) -> tuple[Attacker, ...]:
-    """All but the learned one.
+    """All attackers of `veil.registry.ATTACKS` that apply; the learned one is trained apart.
 
     Args:
         system: the model.
@@ -56,54 +35,9 @@ def attackers(system: System, policy: Policy, kind: Law, *, assisted: bool) -> t
         kind: the type of its release laws, see `veil.step.release_kind`.
         assisted: whether to include those who know more.
     """
-    fixed = [
-        Attacker("prior", "attack", lambda _: PriorAttack(system.prior)),
-        Attacker("least squares", "attack", lambda _: LeastSquares(system)),
-        Attacker("takes data for true", "mismatched", lambda _: KalmanBank(system, believes_data(system))),
-    ]
-    if policy.has_memory:
-        return tuple(fixed)
-    if kind.is_point:
-        exact = Attacker("exact observer", "attack", lambda _: Observer(system, policy))
-        return (exact, *fixed) if sees_state(system, policy) else tuple(fixed)
-    if kind.fresh_law().is_point:
-        return tuple(fixed)
-    bank = Attacker("Kalman bank", "attack", lambda _: KalmanBank(system, policy))
-    bootstrap = Attacker(
-        "bootstrap filter",
-        "attack",
-        lambda _: Bayes(system, policy, Unguided(), BOOTSTRAP),
-        FEW,
-        f"{BOOTSTRAP} particles per secret",
-    )
-    found = [bank, *fixed, bootstrap, *_mismatched(system, policy)]
-    if assisted:
-
-        def knowing(record: Record) -> KalmanBank:
-            return KalmanBank(KnownStart(system, record.states[0]), policy)
-
-        found.append(Attacker("knows the first state", "assisted", knowing))
-    return tuple(found)
-
-
-def _mismatched(system: System, policy: Policy) -> list[Attacker]:
-    """Kalman banks with a wrong model."""
-
-    def bank(name: str, model: System) -> Attacker:
-        seen = MisspecifiedPolicy(policy, model, policy.system.prior.secrets)
-        return Attacker(name, "mismatched", lambda _: KalmanBank(model, seen))
-
-    found = [
-        bank("thinks noise is double", WithNoise(system, 2.0)),
-        bank("thinks start is wider", WithInitial(system, spread=2.0)),
-    ]
-    return found + [bank(f"thinks {name}", model) for name, model in system.misspecified_models().items()]
-
-
-def believes_data(system: System) -> GaussianNoise:
-    """What a reader assumes who takes the releases for the truth, up to a tenth of one step's noise."""
-    spread = output_noise(system)
-    return GaussianNoise(system, jnp.where(spread > 0, 0.1 * spread, 1e-3))
+    found = [one for name in ATTACKS for one in ATTACKS[name](system, policy, kind)]
+    kept = [one for one in found if assisted or one.role != "assisted"]
+    return tuple(sorted(kept, key=lambda one: ROLES.index(one.role)))
 
 
 @eqx.filter_jit
