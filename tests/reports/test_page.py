@@ -132,7 +132,10 @@ def test_what_is_missing_is_said_with_what_makes_it(tmp_path):
     assert f"veil audit platoon --policy {folder}" in text and "Not audited" in text
     assert f"veil share {folder} --secret-file" in text and "veil frontier platoon" in text
     only = Page(html(gather([audit_folder(tmp_path / "noise")])))
-    assert "veil audit platoon --policy POLICY --scenarios" in only.text and "veil train platoon" in only.text
+    assert (
+        "veil audit platoon --policy POLICY --scenarios --again" in only.text
+        and "veil train platoon" in only.text
+    )
     filled = re.findall(r"<h2[^>]*>.*?</h2>\s*<p class=\"lead\">.*?</p>\s*(\S+)", source)
     assert filled and not any(start.startswith("</section") for start in filled)
 

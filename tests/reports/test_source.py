@@ -37,14 +37,16 @@ def test_a_run_brings_its_training_its_audit_and_its_ledger(tmp_path):
     assert found.audit.interval == pytest.approx((certified().lowest, certified().leakage.high))
     assert (
         found.audit_command("--scenarios")
-        == f"veil audit platoon --policy {tmp_path / 'learned'} --scenarios"
+        == f"veil audit platoon --policy {tmp_path / 'learned'} --scenarios --again"
     )
 
 
 def test_an_audit_alone_knows_the_kind_of_its_policy_only(tmp_path):
     found = collect(audit_folder(tmp_path / "noise"))
     assert found.run is None and found.account is None and not found.learned
-    assert found.audit_command() == "veil audit platoon --policy POLICY"  # made audits have no such class
+    assert (
+        found.audit_command() == "veil audit platoon --policy POLICY --again"
+    )  # made audits have no such class
     assert found.horizon == 50 and found.system == "platoon"
 
 
@@ -54,7 +56,7 @@ def test_hints_name_the_system_and_the_policy_as_the_command_line_does(tmp_path)
     )
     found = collect(audit_folder(tmp_path / "noise", made))
     assert found.system == "house"
-    assert found.audit_command() == "veil audit my/house.py:House --policy noise --sd 1"
+    assert found.audit_command() == "veil audit my/house.py:House --policy noise --sd 1 --again"
 
 
 def test_a_system_of_ones_own_has_one_name_in_runs_and_audits(tmp_path):

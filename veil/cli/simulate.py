@@ -55,6 +55,7 @@ class Simulate:
         print(f"{self.episodes} episodes of {steps} releases in {self.out}; judged by")
         policy = [] if run_folder(self.run_or_system) else self.sharing.words()
         words = ["veil", "audit", self.run_or_system, *policy, "--transcripts", str(self.out)]
+        words += ["--out", f"{self.out.with_suffix('')}-audit"]
         print(f"  {shlex.join(words)}")
 
     def play(self) -> "tuple[int, Record]":

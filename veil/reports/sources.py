@@ -158,7 +158,8 @@ class Source:
         """The command that audits it, with further flags."""
         words = ["veil", "audit", self.place, *self.policy_flags]
         words += [] if self.horizon == USUAL_STEPS else ["--steps", str(self.horizon)]
-        return shlex.join([*words, *more])
+        again = [] if self.audit is None else ["--again"]  # it replaces the one that is there
+        return shlex.join([*words, *more, *again])
 
     def not_audited(self) -> Missing:
         """What stands where an audit would."""
