@@ -125,15 +125,15 @@ def _sides(noise: tuple[float, float], guide: Guide, particles: int, episodes: i
 
     def job():
         with jax.enable_x64(True):
-            sides = jax.block_until_ready(bound_batch(bounder, records, numbers, length, KEY, KEY, False))
-        return sides, np.asarray(records.index), log_prior
+            bound = jax.block_until_ready(bound_batch(bounder, records, numbers, length, KEY, KEY, False))
+        return bound, np.asarray(records.index), log_prior
 
     return job
 
 
 def _numbers(entry: Timed, episodes: int, steps: int) -> dict[str, float]:
-    sides, index, log_prior = entry.result  # pyright: ignore[reportGeneralTypeIssues]
-    scored = score(sides, index, log_prior)
+    bound, index, log_prior = entry.result  # pyright: ignore[reportGeneralTypeIssues]
+    scored = score(bound, index, log_prior)
     lower = scored.leakage.lower.value
     upper = float(np.average(scored.upper))
     return {

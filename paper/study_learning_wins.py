@@ -55,8 +55,8 @@ class Study:
         spread = fresh.scaling.output.spread  # pyright: ignore[reportAttributeAccessIssue]
         floor = PolicyDesign().floor * spread
         others: dict[str, Policy] = {"learned": learned, "transport": Transport(system, floor)}
-        for share in (0.0, 0.5, 0.75, 0.9):
-            others[f"displacement, {share:g} of the way"] = Transport(system, floor, displacement=share)
+        for way in (0.0, 0.5, 0.75, 0.9):
+            others[f"displacement, {way:g} of the way"] = Transport(system, floor, displacement=way)
         for factor in (0.5, 2.0):
             others[f"noise, {factor:g} spreads"] = GaussianNoise(system, factor * spread)
         found = {

@@ -3,7 +3,7 @@
 The owner believes in the platoon's own drivers. Plants: these, secrets mistaken by 20 %, IDM drivers with
 gains fitted by least squares, and coloured driver noise. In each plant the adversary knows the plant; the
 policy does not. Transport with more and more noise and noise alone are measured beside policies trained on
-all plants together, each judged by filters that know its plant. Leakage is the audit's two-sided measurement.
+all plants together, each by filters that know its plant. Leakage is the audit's two-sided measurement.
 """
 
 import json

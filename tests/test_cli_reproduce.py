@@ -30,7 +30,7 @@ from veil.stats import Leakage, Mean
 from veil.systems import System
 from veil.types import as_float32
 
-SMALL = Extent(2, 2, 8, 2, 2, particles=16, share=0.01)
+SMALL = Extent(2, 2, 8, 2, 2, particles=16, training_fraction=0.01)
 SCORE = SelectionScore(
     Leakage(Mean(0.0, 0.1), Mean(0.1, 0.1), 1.386), Mean(2.0, 0.1), Mean(0.3, 0.1), 4.0, 0.05, 9.0
 )

@@ -87,10 +87,13 @@ def play(env, action):
 
 def other(env, policy):
     """The same system under a policy of the library, judged by a Kalman bank."""
-    judged = eqx.tree_at(
-        lambda one: one.judge, problem(policy.system, 4), env.policy.tracker, is_leaf=lambda x: x is None
+    measured = eqx.tree_at(
+        lambda one: one.leakage_belief,
+        problem(policy.system, 4),
+        env.policy.tracker,
+        is_leaf=lambda x: x is None,
     )
-    return judged.episodes(policy, jnp.arange(1200, dtype=jnp.int32), key=jr.key(1))
+    return measured.episodes(policy, jnp.arange(1200, dtype=jnp.int32), key=jr.key(1))
 
 
 def test_gymnasium_imports_the_module_that_its_name_begins_with():

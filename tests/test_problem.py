@@ -66,7 +66,7 @@ def filters(mean, variance, gains, noise, lines, sd, shared, external):
 def test_stage_leakages_add_up_to_the_leakage_of_the_run(float64):
     """The chain rule, and each stage by itself, against Kalman filters and quadrature in numpy."""
     system = Gain(prior=finite_prior(GAINS, MASSES))
-    made, count = Problem(nominal(system), STEPS, judge=KalmanSpec()), COUNT
+    made, count = Problem(nominal(system), STEPS, leakage_belief=KalmanSpec()), COUNT
     policy = GaussianNoise(system, (0.2,))
     outcome, (_, external, shared, _), _ = watched(made, policy, numbered(count), jr.key(0))
     external, shared, index = np.asarray(external), np.asarray(shared), np.arange(count) % 3
@@ -93,7 +93,7 @@ def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
     model = Gain()
     plant = WithPrior(WithNoise(model, 3.0), finite_prior([0.4, 0.8], [0.6, 0.4]))
     scenario = Scenario("mistaken", plant, jnp.asarray([[0.9], [0.6]]))  # nobody is taken for the nearest
-    made, count = Problem(scenario, 6, judge=KalmanSpec()), 2 * 250
+    made, count = Problem(scenario, 6, leakage_belief=KalmanSpec()), 2 * 250
     outcome, (_, external, shared, _), features = watched(
         made, Transport(model, (0.2,)), numbered(count), jr.key(1)
     )
@@ -115,7 +115,7 @@ def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
 def test_an_episode_charges_what_happened_in_it(float64):
     """Without noise in the world x' = θ x + w and w' = −0.2 y, so all follows by hand from x_1 and y."""
     system = Gain(prior=finite_prior(GAINS, MASSES), sd=0.0, reaction_sd=0.0)
-    made, policy = Problem(nominal(system), STEPS, judge=KalmanSpec()), GaussianNoise(system, (0.7,))
+    made, policy = Problem(nominal(system), STEPS, leakage_belief=KalmanSpec()), GaussianNoise(system, (0.7,))
     numbers = numbered(COUNT)  # the same program as above
     charged, (states, external, shared, after), _ = watched(made, policy, numbers, jr.key(2))
     played = eqx.filter_jit(lambda: made.episodes(policy, numbers, key=jr.key(2)))()
@@ -143,7 +143,7 @@ def test_the_objective_weighs_what_was_charged():
     assert objective.total(outcome) == 2.0 + 3.0 + 0.5
     assert objective.total(outcome, jnp.asarray(2.0)) == 2.0 + 3.0 + 2.0
     made = problem(Gain(), 7)
-    assert made.steps == 7 and made.secrets == 3 and made.judge is None
+    assert made.steps == 7 and made.secrets == 3 and made.leakage_belief is None
     assert [float(made.objective.total(outcome)[0])] == pytest.approx([20.0 + 3.0 + 0.2])
 
 

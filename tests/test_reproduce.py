@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from paper.reproduction import adapt, claims, columns, figures, printed, stages, summary, tables
-from paper.reproduction.background_worker import aside, measure
+from paper.reproduction.background_worker import background, measure
 from paper.reproduction.charges import charge, chargeable
 from paper.reproduction.columns import TRUE
 from paper.reproduction.engine import Work
@@ -376,9 +376,12 @@ def test_looks_know_the_time_that_had_passed():
 def test_a_second_process_fills_the_folder_and_the_first_does_nothing_again(tmp_path, monkeypatch):
     told = []
     work = Work(
-        Extent(2, 2, 8, 2, 2, particles=16, share=0.01), tmp_path, (TRUE,), lambda *line: told.append(line)
+        Extent(2, 2, 8, 2, 2, particles=16, training_fraction=0.01),
+        tmp_path,
+        (TRUE,),
+        lambda *line: told.append(line),
     )
-    with aside(work, TRUE, prepare):
+    with background(work, TRUE, prepare):
         pass
     assert {line[0] for line in told} >= {f"{TRUE}: audited", f"{TRUE}: driven"}
     for stage in ("driven", "audited", "read", "charged"):

@@ -222,9 +222,9 @@ class Policies:
         noise = goal.kind == "noise"
         return GaussianNoise(self.system, spread) if noise else Quantised(self.system, spread)
 
-    def transport(self, share: float = 1.0) -> Transport:
+    def transport(self, displacement: float = 1.0) -> Transport:
         """With the least noise that learned policies may have."""
-        return Transport(self.system, PolicyDesign().floor * self.spread, displacement=share)
+        return Transport(self.system, PolicyDesign().floor * self.spread, displacement=displacement)
 
     def learned(self, goal: FrontierGoal) -> LearnedPolicy:
         """As trained before, or trained now from its neighbour."""

@@ -61,7 +61,7 @@ class EpisodeState(eqx.Module):
     """The state of an episode before its next release."""
 
     belief: Belief  # the policy's
-    judge: Belief | None  # another one that leakage is measured under; None for the policy's own
+    leakage_belief: Belief | None  # another one that leakage is measured under; None for the policy's own
     situation: WorldState
 
 
@@ -73,15 +73,15 @@ class Problem(eqx.Module):
         steps: T, releases per episode.
         objective: the weights.
         measure: how the leakage of a step is measured.
-        judge: the belief that it is measured under, about the plant itself. Without one it is the policy's
-            own, which is right where that is accurate and about this very plant.
+        leakage_belief: the belief that it is measured under, about the plant itself. Without one it is the
+            policy's own, which is right where that is accurate and about this very plant.
     """
 
     scenario: Scenario
     steps: int = eqx.field(default=50, static=True)
     objective: Objective = eqx.field(default_factory=Objective)
     measure: Measure = eqx.field(default_factory=Measure)
-    judge: FilterSpec | None = None
+    leakage_belief: FilterSpec | None = None
 
     @property
     def secrets(self) -> int:
@@ -96,13 +96,14 @@ class Problem(eqx.Module):
             number: of the episode: it selects the secret, and is the public seed.
             key: private randomness.
         """
-        judge_key, error_key, start_key = jr.split(key, 3)
+        belief_key, error_key, start_key = jr.split(key, 3)
         index = number % self.secrets
         believed = self.scenario.taken_for(index, key=error_key)
         secret = self.scenario.plant.prior.secrets[index]
         situation = begin(self.scenario.plant, policy, secret, key=start_key, believed=believed)
-        judge = None if self.judge is None else self.judge.start(self.scenario.plant, key=judge_key)
-        return EpisodeState(first_belief(policy, number), judge, situation)
+        spec, plant = self.leakage_belief, self.scenario.plant
+        leakage_belief = None if spec is None else spec.start(plant, key=belief_key)
+        return EpisodeState(first_belief(policy, number), leakage_belief, situation)
 
     def step(
         self, policy: Policy, play: EpisodeState, *, seed: Int[Array, ""], key: Key
@@ -115,31 +116,33 @@ class Problem(eqx.Module):
             seed: the public seed of the episode.
             key: private randomness.
         """
-        draw_key, world_key, measure_key, judge_key = jr.split(key, 4)
+        draw_key, world_key, measure_key, belief_key = jr.split(key, 4)
         plant, now = self.scenario.plant, play.situation
         belief, stage = share(policy, play.belief, now, seed=seed, key=draw_key)
         following = proceed(plant, policy, now, stage, key=world_key)
-        judge, leakage = self._judged(policy, play, stage, measure_key, judge_key)
+        leakage_belief, leakage = self._measured(policy, play, stage, measure_key, belief_key)
         outcome = Outcome(
             leakage,
             plant.cost(now.secret, now.state, following.state, stage.shared),
             plant.distortion(now.state, stage.shared),
             stage.log_choice,
         )
-        return EpisodeState(belief, judge, following), stage, outcome
+        return EpisodeState(belief, leakage_belief, following), stage, outcome
 
-    def _judged(
-        self, policy: Policy, play: EpisodeState, stage: StepOutput, measure_key: Key, judge_key: Key
+    def _measured(
+        self, policy: Policy, play: EpisodeState, stage: StepOutput, measure_key: Key, belief_key: Key
     ) -> tuple[Belief | None, Scalar]:
-        """What the release tells, and the judge after it."""
-        if play.judge is None:
+        """What the release tells, and the belief after it."""
+        if play.leakage_belief is None:
             return None, self.measure(stage.belief, stage.decision, key=measure_key)
         now, plant = play.situation, self.scenario.plant
         seen = MisspecifiedPolicy(policy, plant, self.scenario.believed)
         kernel = seen.kernel(stage.features, now.external, now.time)
-        leakage = self.measure(play.judge, kernel, key=measure_key)
-        judge, _ = play.judge.update(plant, kernel, now.external, stage.shared, key=judge_key)
-        return judge, leakage
+        leakage = self.measure(play.leakage_belief, kernel, key=measure_key)
+        leakage_belief, _ = play.leakage_belief.update(
+            plant, kernel, now.external, stage.shared, key=belief_key
+        )
+        return leakage_belief, leakage
 
     def episode(self, policy: Policy, number: Int[Array, ""], *, key: Key) -> Outcome:
         """Play one episode; the outcome is batched [T].

@@ -25,7 +25,7 @@ def measure(work: Work, names: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def aside(work: Work, name: str, prepare: Callable[[], None]) -> Iterator[None]:
+def background(work: Work, name: str, prepare: Callable[[], None]) -> Iterator[None]:
     """Have one column measured by another process meanwhile; at the end it is waited for.
 
     Args:

@@ -28,7 +28,7 @@ SLACK = 0.02  # above a printed entry of the continuous policy
 
 SECRECY = 0.35  # mean posterior on the true secret
 
-EXPLAINED = 0.75  # share of the variance of the state
+EXPLAINED = 0.75  # fraction of the variance of the state
 
 FUEL = 0.2  # per cent
 
@@ -99,7 +99,7 @@ def _ours(found: Found) -> list[Claim]:
             _claim(
                 f"`{OURS}` has a tenth of the distortion of `{other}` or less",
                 *("ours", found, pair),
-                lambda all_, other=other: _share(all_[OURS].distortion, all_[other].distortion, 0.1),
+                lambda all_, other=other: _fraction(all_[OURS].distortion, all_[other].distortion, 0.1),
             )
         )
     text = f"`{OURS}`: fuel within 0.2 % of True Data"
@@ -203,9 +203,9 @@ def _less(ours: Summary, theirs: Summary) -> tuple[Answer, str]:
     return _answer(min(counts.values()) == total), f"less {text}"
 
 
-def _share(ours: Mean, theirs: Mean, share: float) -> tuple[Answer, str]:
+def _fraction(ours: Mean, theirs: Mean, limit: float) -> tuple[Answer, str]:
     ratio = ours.value / theirs.value if theirs.value > 0 else math.inf
-    return _answer(ratio <= share), f"{ours.value:.3f} against {theirs.value:.3f}: {ratio:.3f}"
+    return _answer(ratio <= limit), f"{ours.value:.3f} against {theirs.value:.3f}: {ratio:.3f}"
 
 
 def _same_fuel(found: Summary) -> tuple[Answer, str]:

@@ -90,12 +90,12 @@ def selected(only: Iterable[str]) -> tuple[Column, ...]:
     return tuple(column for column in COLUMNS if column.name in wanted)
 
 
-def settings(preset: Preset, steps: int, share: float, seed: int) -> "Settings":
-    """All that a training depends on; a share below one cuts it short and evaluates it at its end only."""
+def settings(preset: Preset, steps: int, fraction: float, seed: int) -> "Settings":
+    """All that a training depends on; a fraction below one cuts it short and evaluates it at its end only."""
     from veil.learners.run import Settings
 
     training = replace(preset.training, seed=seed)
-    if share < 1.0:
-        updates = max(1, math.ceil(share * training.updates))
+    if fraction < 1.0:
+        updates = max(1, math.ceil(fraction * training.updates))
         training = replace(training, updates=updates, evaluate_every=updates, evaluation_episodes=SHORT)
     return Settings("platoon", steps, preset.design, ObjectiveWeights(), training, preset.leakage)

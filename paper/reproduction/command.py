@@ -81,13 +81,13 @@ def main(arguments: list[str]) -> None:
 
 def _meanwhile(make: "Callable[[Work], Made]") -> "Callable[[Work], Made]":
     """The same with the slowest column done by a second process, where there is one and others to do."""
-    from paper.reproduction.background_worker import SLOWEST, aside, measure
+    from paper.reproduction.background_worker import SLOWEST, background, measure
     from veil.cli.main import prepare
 
     def both(work: "Work") -> "Made":
         others = tuple(one.name for one in work.columns if SLOWEST not in (one.name, one.like))
         if (os.cpu_count() or 1) > 1 and SLOWEST in {one.name for one in work.columns}:
-            with aside(work, SLOWEST, prepare):
+            with background(work, SLOWEST, prepare):
                 measure(work, others)
         return make(work)
 

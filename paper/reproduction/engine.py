@@ -102,7 +102,7 @@ class Study:
 
     @cached_property
     def policy(self) -> Policy:
-        """The policy as it is judged: with more particles, if it has any."""
+        """The policy as it is evaluated: with more particles, if it has any."""
         return with_particles(self.as_trained, self.extent.particles)
 
     def _noise(self, like: str) -> GaussianNoise:
@@ -116,7 +116,7 @@ class Study:
         """As trained before, gone on with, or trained now."""
         extent, preset, folder = self.extent, self.column.preset, self.run
         assert preset is not None
-        wanted = settings(preset, extent.steps, extent.share, extent.seed)
+        wanted = settings(preset, extent.steps, extent.training_fraction, extent.seed)
         try:
             found = runs.Run.load(folder)
         except StoreError:  # none, or not whole

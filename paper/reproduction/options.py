@@ -14,7 +14,7 @@ class Extent:
         read_episodes: episodes per secret behind Figures 1 and 2.
         bound_episodes: episodes per secret on which the paper's bound is summed.
         particles: per secret, of the filter that reads, and of policies that track by particles.
-        share: of each learner's usual number of updates.
+        training_fraction: of each learner's usual number of updates.
         seed: of all randomness.
     """
 
@@ -24,10 +24,10 @@ class Extent:
     read_episodes: int = 32
     bound_episodes: int = 16
     particles: int = 1296
-    share: float = 1.0
+    training_fraction: float = 1.0
     seed: int = 0
 
 
 FULL = Extent()
 
-FAST = Extent(table_episodes=16, audit_episodes=64, read_episodes=16, particles=81, share=0.04)
+FAST = Extent(table_episodes=16, audit_episodes=64, read_episodes=16, particles=81, training_fraction=0.04)

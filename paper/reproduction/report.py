@@ -50,14 +50,14 @@ _START = (
 def _how(work: Work) -> str:
     extent = work.extent
     note = "" if extent == FULL else "**A shortened run: these are not the numbers of the experiment.** "
-    if extent.share < 1.0:
-        note += f"Trainings were cut to {extent.share:.0%} of their usual updates. "
+    if extent.training_fraction < 1.0:
+        note += f"Trainings were cut to {extent.training_fraction:.0%} of their usual updates. "
     return (
         f"{note}Written by `make reproduce`, version {__version__}, seed {extent.seed}: {extent.steps} "
         f"releases per episode, {extent.table_episodes} episodes per θ in Tables 1 and 2, "
         f"{extent.audit_episodes} audited episodes per policy, {extent.read_episodes} per θ in Figures 1 and "
         f"2, {extent.bound_episodes} per θ for the paper's bound. Policies that track by particles are "
-        f"judged with {extent.particles} per secret. Where Veil reads the paper differently is in "
+        f"evaluated with {extent.particles} per secret. Where Veil reads the paper differently is in "
         "`paper/deviations.md`.\n"
     )
 

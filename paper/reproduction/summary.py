@@ -20,9 +20,9 @@ class Reader:
 
     Attributes:
         posterior: mass on the true secret after the last release, per secret.
-        missed: share of steps at which the likeliest secret is not the true one, per secret.
+        missed: fraction of steps at which the likeliest secret is not the true one, per secret.
         tracking: root mean square error of the mean of (speed, spacing), m/s and m.
-        explained: the least share of the variance of a true coordinate that the means explain.
+        explained: the least fraction of the variance of a true coordinate that the means explain.
     """
 
     posterior: tuple[Mean, ...]
@@ -116,7 +116,7 @@ def drive(study: Study, true: Arrays) -> Drive:
 def summary(study: Study, true: Arrays) -> Summary:
     """One column; `true` is what True Data gave from equilibrium."""
     audited, charged, prior = study.audited, study.charged, _prior(study)
-    verdict, leakage, particles = str(audited["verdict"]), sides(audited), int(audited["particles"])
+    verdict, leakage, particles = str(audited["verdict"]), leakage_of(audited), int(audited["particles"])
 
     def charge(name: str) -> Mean | None:
         return None if charged is None else stratified_mean(charged[name], charged["index"], prior)
@@ -151,7 +151,7 @@ def paired(driven: Arrays, true: Arrays, secrets: int) -> np.ndarray:
     return 100.0 * (driven["fuel"] - true["fuel"]) / level[driven["index"]]
 
 
-def sides(audited: Arrays) -> Leakage:
+def leakage_of(audited: Arrays) -> Leakage:
     """The leakage as it was measured."""
     lower, upper = (Mean(*map(float, audited[side])) for side in ("lower", "upper"))
     return Leakage(lower, upper, float(audited["entropy"]))

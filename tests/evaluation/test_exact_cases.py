@@ -57,16 +57,16 @@ def played(system, policy, episodes=EPISODES) -> Record:
 
 
 def measured(system, policy, *, bounder=None, length=STEPS, apart=False):
-    """Records, sides and scores of one case; one program for the whole family."""
+    """Records, bound and scores of one case; one program for the whole family."""
     records = played(system, policy)
     if bounder is None:
         bounder = ParticleBounder("twisted", ParticleFilter(system, policy, Twisted(), PARTICLES))
     numbers = jnp.arange(EPISODES, dtype=jnp.int32)
-    sides = jax.tree.map(
+    bound = jax.tree.map(
         np.asarray, bound_batch(bounder, records, numbers, jnp.asarray(length, jnp.int32), PLAY, OWN, apart)
     )
     log_prior = np.asarray(system.prior.log_masses)
-    return records, sides, score(sides, np.asarray(records.index), log_prior)
+    return records, bound, score(bound, np.asarray(records.index), log_prior)
 
 
 def exact_scores(scored: Scored, log_likelihood: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ def gap(scored: Scored, values: np.ndarray):
 def test_the_interval_contains_the_exact_leakage_and_is_narrow(name, float64):
     case = CASES[name]
     system, policy = case.build()
-    records, sides, scored = measured(system, policy)
+    records, bound, scored = measured(system, policy)
     exact = kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
     truth = exact_scores(scored, exact)
     below, above = gap(scored, truth - scored.lower), gap(scored, scored.upper - truth)
@@ -98,15 +98,15 @@ def test_the_interval_contains_the_exact_leakage_and_is_narrow(name, float64):
         assert np.max(np.abs(truth)) < 1e-12
     # The two identities that the bounds rest on, for the true secret; their mean is 1 exactly.
     true = exact[np.arange(EPISODES), scored.forecast.index]
-    plain = np.exp(sides.plain[np.arange(EPISODES), MAIN, scored.forecast.index] - true)
-    pinned = np.exp(true - sides.pinned)
+    plain = np.exp(bound.plain[np.arange(EPISODES), MAIN, scored.forecast.index] - true)
+    pinned = np.exp(true - bound.pinned)
     for ratios in (plain, pinned):
         assert abs(ratios.mean() - 1) < 4.5 * ratios.std(ddof=1) / np.sqrt(EPISODES) + 1e-9
-    assert np.all(np.isfinite(sides.plain)) and np.all(np.isfinite(sides.pinned))
+    assert np.all(np.isfinite(bound.plain)) and np.all(np.isfinite(bound.pinned))
 
 
 def test_a_folded_observation_is_enclosed_or_refused(float64):
-    """Linearising finds one of two branches; the sides must stay on their sides all the same."""
+    """Linearising finds one of two branches; the bound must hold all the same."""
     case = Case(secrets=((0.4, 0.0, 0.4), (0.6, 0.0, 0.4), (0.9, 0.0, 0.4)), reply=-0.1)
     system, _ = case.build()
     policy = Folded(system, 0.3)
@@ -129,10 +129,10 @@ def test_components_of_the_secret_are_enclosed(float64):
     secrets = tuple((a, c, 0.3) for a in (0.3, 0.9) for c in (-0.15, 0.15))
     case = Case(secrets, sd=(0.2,) * 4, offset=(0.0,) * 4)
     system, policy = case.build()
-    records, sides, scored = measured(system, policy, apart=True)
+    records, bound, scored = measured(system, policy, apart=True)
     exact = kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
     index = scored.forecast.index
-    parts = {part.name: part.leakage for part in per_component(sides, scored, system)}
+    parts = {part.name: part.leakage for part in per_component(bound, scored, system)}
     assert parts.keys() == {"a", "c"}, "s is the same for all and says nothing"
     whole = gap(scored, exact_scores(scored, exact))
     for name, groups in (("a", np.array([0, 0, 1, 1])), ("c", np.array([0, 1, 0, 1]))):
@@ -152,20 +152,20 @@ def test_a_finite_chain_is_enclosed(float64):
     bounder = bounder_candidates(system, policy)[0]
     assert bounder.name == "bootstrap particles"
     bounder = ParticleBounder("bootstrap", ParticleFilter(system, policy, Unguided(), 256))
-    records, sides, scored = measured(system, policy, bounder=bounder)
+    records, bound, scored = measured(system, policy, bounder=bounder)
     exact = forward(np.asarray(system.prior.secrets)[:, 0], np.asarray(records.public.shared))
     truth = exact_scores(scored, exact)
     below, above = gap(scored, truth - scored.lower), gap(scored, scored.upper - truth)
     assert below.value > -4 * below.error and above.value > -4 * above.error
     assert scored.leakage.width < 0.05 and gap(scored, truth).value > 0.01
-    pinned = np.exp(exact[np.arange(EPISODES), scored.forecast.index] - sides.pinned)
+    pinned = np.exp(exact[np.arange(EPISODES), scored.forecast.index] - bound.pinned)
     assert abs(pinned.mean() - 1) < 4.5 * pinned.std(ddof=1) / np.sqrt(EPISODES)
 
 
 def test_numbers_that_are_not_finite_are_charged_in_full(float64):
     system, policy = Case(sd=(0.2, np.nan, 0.2)).build()
-    _, sides, scored = measured(system, policy)
-    assert failed_fraction(sides) == 1.0 and np.all(scored.bad)
+    _, bound, scored = measured(system, policy)
+    assert failed_fraction(bound) == 1.0 and np.all(scored.bad)
     assert scored.leakage.upper.value == pytest.approx(np.log(3))
     assert np.all(np.isfinite(scored.lower)) and scored.leakage.high == pytest.approx(np.log(3))
 
@@ -200,11 +200,11 @@ def test_the_identities_hold_with_few_particles(guide, particles, float64, monke
     bounder = ParticleBounder("few", ParticleFilter(system, policy, guide, particles))
     records = played(system, policy, episodes)
     numbers = jnp.arange(episodes, dtype=jnp.int32)
-    sides = bound_batch(bounder, records, numbers, jnp.asarray(STEPS, jnp.int32), PLAY, OWN, False)
+    bound = bound_batch(bounder, records, numbers, jnp.asarray(STEPS, jnp.int32), PLAY, OWN, False)
     exact = kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
     index, rows = np.asarray(records.index), np.arange(episodes)
     true = exact[rows, index]
-    plain = np.exp(np.asarray(sides.plain)[rows, MAIN, index] - true)
-    for ratios in (plain, np.exp(true - np.asarray(sides.pinned))):
+    plain = np.exp(np.asarray(bound.plain)[rows, MAIN, index] - true)
+    for ratios in (plain, np.exp(true - np.asarray(bound.pinned))):
         error = ratios.std(ddof=1) / np.sqrt(episodes)
         assert abs(ratios.mean() - 1) < 4.5 * error and error < 0.05, (ratios.mean(), error)

@@ -1,5 +1,7 @@
 """A model that fits is left alone, as often as the level says; wrong noise and coloured noise are found."""
 
+import json
+
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -8,8 +10,9 @@ from scipy import stats
 
 from veil.evaluation.episodes import play_batch
 from veil.evaluation.fit_test import examine_places, examine_transcripts, release_places
+from veil.evaluation.verdict import with_fit
 from veil.policies import GaussianNoise, Truth
-from veil.results.parts import LEVEL
+from veil.results.parts import LEVEL, Verdict
 from veil.systems import ColouredPlatoon, Gain, Platoon, WithNoise
 from veil.systems.scenarios import nominal
 
@@ -71,3 +74,17 @@ def test_coloured_drivers_are_told_apart_from_white_ones(float64):
     coloured = ColouredPlatoon(Platoon(acceleration_sd=0.02), coloured_sd=0.1)
     fit = examine_transcripts(model, policy, public(coloured, policy), exact=False)
     assert not fit.ok and any("are correlated" in reason for reason in fit.reasons)
+
+
+def test_a_verdict_on_recorded_data_shows_every_test_and_comes_back_from_its_file(float64):
+    system = Gain()
+    policy = noisy(system)
+    found = examine_transcripts(WithNoise(system, 0.5), policy, public(system, policy), exact=False)
+    verdict = with_fit(Verdict("certifiable", (), {"width": 0.01}), found)
+    assert verdict.name == "model_does_not_fit" and verdict.reasons == found.reasons
+    assert verdict.inputs["fit_p"] == found.p_value < LEVEL == verdict.inputs["fit_limit"]
+    line = {"verdict": verdict.name, "reasons": verdict.reasons, "gate": verdict.inputs}
+    line |= {"examination": verdict.examination.to_dict()}
+    assert Verdict.from_dict(json.loads(json.dumps(line))) == verdict
+    kept = with_fit(Verdict("certifiable", (), {}), examine_places(np.zeros((2, 1, 1)), ["level"]))
+    assert kept.name == "certifiable"

@@ -290,4 +290,4 @@ def test_what_it_cannot_learn_on_is_refused():
     with pytest.raises(ValueError, match="one problem"):
         A2c().begin((made, made), policy, key=jr.key(0))
     with pytest.raises(ValueError, match="one problem"):
-        A2c().begin((Problem(made.scenario, judge=KalmanSpec()),), policy, key=jr.key(0))
+        A2c().begin((Problem(made.scenario, leakage_belief=KalmanSpec()),), policy, key=jr.key(0))

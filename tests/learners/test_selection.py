@@ -40,5 +40,5 @@ def test_a_family_has_the_model_and_plants_that_are_not_it():
     family = robust(Platoon(), 5)
     names = [problem.scenario.name for problem in family]
     assert names == ["as modelled", "secret mistaken by 20%", "idm drivers", "coloured noise"]
-    assert all(problem.judge is not None for problem in family)  # nobody is judged by the wrong model
+    assert all(problem.leakage_belief is not None for problem in family)  # never the wrong model
     assert [scenario.name for scenario in plants(Gain())][::2] == ["as modelled", "more noise"]

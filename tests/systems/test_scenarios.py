@@ -89,7 +89,7 @@ def test_a_scenario_without_error_is_a_rollout_of_the_plant():
         assert eqx.tree_equal(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_faithful_scenario_is_the_model():
+def test_the_nominal_scenario_is_the_model():
     scenario = nominal(GAIN)
     assert scenario.plant is GAIN and scenario.error == 0.0
     np.testing.assert_array_equal(scenario.believed, GAIN.prior.secrets)

@@ -21,7 +21,7 @@ class Use(eqx.Module):
     cost: Float[Array, "*E"]
     error: Float[Array, "*E Y"]  # mean square of y − output(x) per axis
     roughness: Float[Array, "*E N"]  # mean square of the second difference of each coordinate
-    outside: Float[Array, "*E"]  # share of releases out of the range of their fields
+    outside: Float[Array, "*E"]  # fraction of releases out of the range of their fields
     quantities: Float[Array, "*E Q"]  # the system's own, see `System.quantities`
 
 

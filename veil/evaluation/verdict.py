@@ -174,8 +174,8 @@ def with_fit(verdict: Verdict, found: Examination) -> Verdict:
     """The verdict on recorded transcripts: where they contradict the model, nothing else counts."""
     inputs = {**verdict.inputs, "fit_p": found.p_value, "fit_limit": LEVEL}
     if found.ok:
-        return Verdict(verdict.name, verdict.reasons, inputs)
-    return Verdict("model_does_not_fit", found.reasons, inputs)
+        return Verdict(verdict.name, verdict.reasons, inputs, found)
+    return Verdict("model_does_not_fit", found.reasons, inputs, found)
 
 
 def recording_verdict(
@@ -216,7 +216,7 @@ def recording_verdict(
     }
 
     def verdict(name: str, *reasons: str, survives: bool = False) -> Verdict:
-        return Verdict(name, reasons, {**inputs, "survives": survives})
+        return Verdict(name, reasons, {**inputs, "survives": survives}, fit.examination)
 
     if entropy <= 0.0:
         return verdict("no_leak", "there is only one secret")

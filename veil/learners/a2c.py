@@ -108,7 +108,7 @@ class A2c(Learner):
         """The policy as given, a random critic, and the price at its floor, where it stays."""
         if not (isinstance(policy, GridPolicy) and policy.cells is not None):
             raise ValueError("A2C learns kernels between grids. Begin with a discrete_policy.")
-        if len(family) != 1 or family[0].judge is not None:
+        if len(family) != 1 or family[0].leakage_belief is not None:
             raise ValueError("A2C learns on one problem, scored by the policy's own belief.")
         inputs = policy.network.encoder.size + len(policy.system.external_fields) + 1
         dtype = policy.scaling.steps.dtype

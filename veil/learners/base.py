@@ -108,5 +108,5 @@ def robust(
     """
     objective = Objective() if objective is None else objective
     measure = Measure() if measure is None else measure
-    judge = KalmanSpec()
-    return tuple(Problem(scenario, steps, objective, measure, judge) for scenario in plants(system))
+    belief = KalmanSpec()
+    return tuple(Problem(scenario, steps, objective, measure, belief) for scenario in plants(system))

@@ -57,8 +57,8 @@ class SelectionScore:
     def read(cls, saved: Any) -> "SelectionScore":
         """One that was saved as a dictionary."""
         leakage, cost, distortion = saved["leakage"], Mean(**saved["cost"]), Mean(**saved["distortion"])
-        sides = Leakage(Mean(**leakage["lower"]), Mean(**leakage["upper"]), leakage["entropy"])
-        return cls(**saved | {"leakage": sides, "cost": cost, "distortion": distortion})
+        both = Leakage(Mean(**leakage["lower"]), Mean(**leakage["upper"]), leakage["entropy"])
+        return cls(**saved | {"leakage": both, "cost": cost, "distortion": distortion})
 
     def metrics(self) -> dict[str, float]:
         """For the log."""

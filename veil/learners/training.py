@@ -50,7 +50,7 @@ class TrainState:
         """How many were made."""
         return int(self.progress.updates)
 
-    def judged(self, score: SelectionScore) -> "TrainState":
+    def scored(self, score: SelectionScore) -> "TrainState":
         """After an evaluation of the present policy: the best so far, or one more without progress."""
         if score.merit < self.score.merit:
             return replace(self, best=self.progress.policy, score=score, best_at=self.updates, waited=0)
@@ -195,7 +195,7 @@ def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLo
         line |= {"update": float(course.updates)}
         if course.updates % options.evaluate_every == 0 or course.updates == options.updates:
             score = evaluate_family(family, progress.policy, options.evaluation_episodes, options.seed)
-            course, line = course.judged(score), line | score.metrics()
+            course, line = course.scored(score), line | score.metrics()
             diary.save(course)
         line |= {"seconds": time.monotonic() - began}
         diary.write(line)
@@ -211,7 +211,7 @@ def _begun(
     update: Any,
     given: tuple[Family, Progress, Key],
 ) -> tuple[TrainState, Any]:
-    """The policy that training starts from is the first to be judged; meanwhile the update is compiled."""
+    """The policy that training starts from is the first to be evaluated; meanwhile the update is compiled."""
     family, progress, key = given
 
     def compiled() -> Any:

@@ -135,7 +135,7 @@ def guess(name: str, names: list[str]) -> str:
 
 USUAL = ("t", "time")  # columns that are taken for the time if none is named
 
-SLACK = 0.02  # share of a step by which a difference of rounded times may be off
+SLACK = 0.02  # fraction of a step by which a difference of rounded times may be off
 
 
 def time_step(system: System) -> float | None:

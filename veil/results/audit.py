@@ -368,6 +368,7 @@ class Audit:
             "attacks": [row.to_dict() for row in self.attacks],
             "utility": utility_to_dict(self.utility),
             "gate": self.verdict.inputs,
+            "examination": self.verdict.examination.to_dict(),
             "times": [row.to_dict() for row in self.times],
             "secrets": [row.to_dict() for row in self.secrets],
             "components": [row.to_dict() for row in self.components],

@@ -161,11 +161,7 @@ class RecordingFit:
 
     def to_dict(self) -> Line:
         """A line of measure.json."""
-        return asdict(self) | {
-            "ok": self.ok,
-            "weights": self.weights(),
-            "examination": self.examination.to_dict(),
-        }
+        return asdict(self) | {"ok": self.ok, "weights": self.weights()}
 
     @classmethod
     def from_dict(cls, line: Line) -> "RecordingFit":
@@ -439,6 +435,7 @@ class Measurement:
             "sentence": self.sentence,
             "reasons": self.verdict.reasons,
             "gate": self.verdict.inputs,
+            "examination": self.verdict.examination.to_dict(),
             "advice": self.advice,
             "assumptions": self.assumptions,
             "standard_errors": ERRORS,

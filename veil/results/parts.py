@@ -6,7 +6,7 @@ where it is a standard error.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -86,8 +86,23 @@ class Examination:
         return tuple(one.finding for one in self.tests if len(self.tests) * one.p < LEVEL)
 
     def to_dict(self) -> list[Line]:
-        """Lines of a file: every test with its statistic and p-value."""
-        return [{"test": one.test, "statistic": one.statistic, "p": one.p} for one in self.tests]
+        """Lines of audit.json or measure.json: every test with its statistic and p-value."""
+        return [asdict(one) for one in self.tests]
+
+    @classmethod
+    def from_dict(cls, lines: list[Line]) -> "Examination":
+        """From lines of audit.json or measure.json."""
+        return cls(
+            each(
+                lines,
+                lambda line: FitTest(
+                    text_of(line["test"]),
+                    number(line["statistic"]),
+                    number(line["p"]),
+                    text_of(line["finding"]),
+                ),
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -98,11 +113,13 @@ class Verdict:
         name: one of `VERDICTS`.
         reasons: why, in a few words each.
         inputs: every number that the rules looked at, by name.
+        examination: the tests of recorded data against the model; none for data that were simulated from it.
     """
 
     name: str
     reasons: tuple[str, ...]
     inputs: dict[str, float | str | bool]
+    examination: Examination = field(default_factory=lambda: Examination(()))
 
     @property
     def title(self) -> str:
@@ -123,7 +140,8 @@ class Verdict:
     def from_dict(cls, line: Line) -> "Verdict":
         """From audit.json, or a line of measure.json."""
         inputs = {name: number(x) if x is None else x for name, x in line["gate"].items()}
-        return cls(text_of(line["verdict"]), each(line["reasons"], text_of), inputs)
+        examination = Examination.from_dict(line["examination"])
+        return cls(text_of(line["verdict"]), each(line["reasons"], text_of), inputs, examination)
 
 
 @dataclass(frozen=True)

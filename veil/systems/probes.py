@@ -65,9 +65,9 @@ def run_probes(system: System) -> Probes:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf.reshape((-1, leaf.shape[-1]))), found)
 
 
-def stride(points: Float[Array, "B d"], share: float) -> Float[Array, " d"]:
-    """A step per coordinate in its own unit: a share of its spread and size over the points."""
-    return share * (jnp.std(points, axis=0) + 0.1 * jnp.mean(jnp.abs(points), axis=0) + 0.02)
+def stride(points: Float[Array, "B d"], fraction: float) -> Float[Array, " d"]:
+    """A step per coordinate in its own unit: a fraction of its spread and size over the points."""
+    return fraction * (jnp.std(points, axis=0) + 0.1 * jnp.mean(jnp.abs(points), axis=0) + 0.02)
 
 
 def along(function: Callable, probes: Probes) -> list:
@@ -93,14 +93,14 @@ class Slope(eqx.Module):
     foretold: Float[Array, " B"]
     found: Float[Array, " B"]
     values: Float[Array, " B"]
-    elsewhere: Float[Array, " B"]
+    shuffled: Float[Array, " B"]
 
     def fault(self) -> str | None:
         """What is wrong with the gradient, if anything; a kink at a few points is forgiven."""
         if not np.all(np.isfinite(self.gradients)):
             return "is not finite"
         rounding = 20.0 * np.finfo(self.values.dtype).eps * (1.0 + np.abs(self.values))
-        if np.all(self.gradients == 0.0) and np.any(np.abs(self.elsewhere - self.values) > rounding):
+        if np.all(self.gradients == 0.0) and np.any(np.abs(self.shuffled - self.values) > rounding):
             return "is zero everywhere although the value changes"
         allowed = 0.05 * (np.abs(self.foretold) + np.abs(self.found)) + rounding
         wrong = np.abs(self.foretold - self.found) > allowed
@@ -120,8 +120,8 @@ def slope(function: Callable, probes: Probes, points: Float[Array, "B d"]) -> Sl
     step, call = stride(points, 0.02)[None, :], jax.vmap(scalar)
     gradients = jax.vmap(jax.grad(scalar, argnums=1))(probes, points)
     change = 0.5 * (call(probes, points + step) - call(probes, points - step))
-    elsewhere = call(probes, jnp.roll(points, 1, axis=0))
-    return Slope(gradients, gradients @ step[0], change, call(probes, points), elsewhere)
+    shuffled = call(probes, jnp.roll(points, 1, axis=0))
+    return Slope(gradients, gradients @ step[0], change, call(probes, points), shuffled)
 
 
 def degenerate(scale: np.ndarray) -> bool:
