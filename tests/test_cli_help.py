@@ -14,6 +14,7 @@ import pytest
 from veil.cli import main
 from veil.cli.help import page
 from veil.cli.parser import settings
+from veil.registry import POLICIES
 
 LINES, COLUMNS, SECONDS = 50, 100, 0.5
 
@@ -22,22 +23,35 @@ def kind(command):
     return getattr(importlib.import_module(f"veil.cli.{command}"), command.capitalize())
 
 
-def help_of(command, monkeypatch):
+def help_of(command, monkeypatch, **given):
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
-    usual = getattr(kind(command), "usual", lambda given: None)
-    return page(command, kind(command), usual({}))
+    return page(command, kind(command), given)
+
+
+def pages(command, monkeypatch):
+    """All that the help of a command can be: `train` has a page for learning and one per ready policy."""
+    given = [{}, *({"policy": name} for name in POLICIES)] if command == "train" else [{}]
+    return [help_of(command, monkeypatch, **one).splitlines() for one in given]
 
 
 @pytest.mark.parametrize("command", main.COMMANDS)
 def test_help_fits_a_screen_and_names_every_setting(command, monkeypatch):
-    lines = help_of(command, monkeypatch).splitlines()
-    assert len(lines) <= LINES and max(map(len, lines)) <= COLUMNS
+    shown = pages(command, monkeypatch)
+    assert all(len(lines) <= LINES and max(map(len, lines)) <= COLUMNS for lines in shown)
+    assert all(lines[2] == main.COMMANDS[command] for lines in shown)
     for one in settings(kind(command)):
         assert one.text and one.text[-1] != ".", one.name  # one sentence each, without its full stop
         word = one.metavar if one.positional else one.flag
         word = f"--no-{one.flag[2:]}" if one.kind is bool and one.default is True else word
-        assert any(line.startswith(f"  {word}") for line in lines), one.name
-    assert lines[2] == main.COMMANDS[command]
+        assert any(line.startswith(f"  {word}") for lines in shown for line in lines), one.name
+
+
+def test_help_of_training_names_the_settings_of_the_policy_that_is_given(monkeypatch):
+    moved = help_of("train", monkeypatch, policy="transport")
+    assert all(f"  --{name} " in moved for name in ("sd", "particles", "displacement", "out"))
+    assert not any(f"  --{name} " in moved for name in ("step", "every", "updates", "privacy-weight"))
+    assert "  --updates " in (learning := help_of("train", monkeypatch)) and "  --sd " not in learning
+    assert "veil train --policy" in learning
 
 
 @pytest.mark.parametrize("command", main.COMMANDS)

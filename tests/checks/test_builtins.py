@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import pytest
 
+from veil import registry
 from veil.attacks import LeastSquares, PriorAttack
 from veil.attacks.guides import Local
 from veil.attacks.kalman import KalmanBank, Observer
@@ -45,6 +46,10 @@ LEARNED = {
 
 def rules(report, level="warning"):
     return {finding.rule for finding in report.findings if finding.level == level}
+
+
+def test_every_policy_that_has_a_name_has_a_row():
+    assert set(registry.POLICIES) == {*POLICIES, "noise"}  # which is within the subsampled one
 
 
 @pytest.mark.parametrize("name", POLICIES)

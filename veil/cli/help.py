@@ -4,6 +4,7 @@ import inspect
 import math
 import shutil
 import textwrap
+from collections.abc import Mapping
 
 from veil.cli.parser import Setting, groups, settings
 
@@ -12,9 +13,21 @@ WIDEST, MARGIN = 100, 30
 CONFIG_TEXT = "TOML file of settings, as `name = value`; flags win over it"
 
 
-def page(name: str, kind: type, usual: object = None) -> str:
-    """The help of one command."""
-    known = settings(kind, usual)
+def page(name: str, kind: type, given: Mapping[str, object] | None = None) -> str:
+    """The help of one command.
+
+    A command may have `usual(given)`, its defaults beside what was given, and `shown(setting, given)`, which
+    leaves out what does not matter then.
+
+    Args:
+        name: of the command.
+        kind: its dataclass.
+        given: values by name that stand beside `--help`.
+    """
+    given = given or {}
+    shown = getattr(kind, "shown", lambda setting, given: True)
+    known = settings(kind, getattr(kind, "usual", lambda given: None)(given))
+    known = [one for one in known if shown(one, given)]
     places = [one for one in known if one.positional]
     usage = " ".join(["usage: veil", name, *(one.metavar for one in places), "[FLAGS]"])
     lines = [usage, "", *_about(inspect.getdoc(kind) or ""), ""]

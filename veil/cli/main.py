@@ -111,7 +111,7 @@ def parse_as(name: str, kind: type[Made], rest: list[str]) -> Made:
     if {"-h", "--help"} & set(rest):
         with contextlib.suppress(Mistake):  # what is usual may depend on what was given
             given = parser.read_words(own, [word for word in rest if word not in ("-h", "--help")])
-        print(help.page(name, kind, usual(given)))
+        print(help.page(name, kind, given))
         sys.exit(0)
     try:
         files, rest = parser.files_apart(rest)

@@ -30,7 +30,8 @@ CONFIG = "config.toml"
 class Train:
     """Make a policy that shares useful data and tells little about the secret.
 
-    Ctrl-C (exit code 130) loses nothing: the same command goes on where it was.
+    Ctrl-C (exit code 130) loses nothing: the same command goes on where it was. `veil train --policy
+    noise --help` shows the settings of a policy that needs no training.
 
     Example: `veil train platoon --policy pathwise --privacy-weight 80 --distortion-limit 4`
     """
@@ -79,6 +80,14 @@ class Train:
         name = given["policy"] if given.get("policy") in LEARNERS else "pathwise"
         preset = LEARNERS.header(name)()
         return cls(policy=name, design=preset.design, training=preset.training, leakage=preset.leakage)
+
+    @classmethod
+    def shown(cls, setting: Setting, given: Mapping[str, Any]) -> bool:
+        """Whether help shows a setting: those of learning, or those of the policy that needs no training."""
+        if given.get("policy") not in POLICIES:
+            return setting.group != "parameters"
+        takes = [one.name for one in fields(POLICIES.header(given["policy"]))]
+        return setting.name in takes or (setting.group == "" and setting.name not in ("steps", "leakage"))
 
     @property
     def choice(self) -> PolicyChoice:
