@@ -88,7 +88,7 @@ def test_the_policy_of_a_file_brings_what_is_usual_for_it(elsewhere):
         ("episode = 9", "some.toml: there is no setting 'episode'. Did you mean episodes?"),
         ("[extend]\nepisodes = 9", "some.toml: there is no table [extend] here. Did you mean extent?"),
         ("[extent]\nexplain = true", "there is no setting 'explain'"),
-        ("zzz = 9", "Choose assisted, displacement"),
+        ("zzz = 9", "Choose again, assisted, displacement"),
         ('episodes = "many"', 'episodes takes a whole number; got "many".'),
         ("episodes = 9.5", "episodes takes a whole number; got 9.5."),
         ("episodes = true", "episodes takes a whole number; got true."),

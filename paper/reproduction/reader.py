@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from paper.reproduction.adapt import at_rest
 from veil.attacks.kalman import Observer
-from veil.beliefs.particles import ParticleBelief, Scheme
-from veil.beliefs.proposals import Guided
+from veil.beliefs.particles import Guided, ParticleBelief, Scheme
 from veil.policies.base import Policy
 from veil.step import Record, Transcript, release_kind
 from veil.systems.platoon import Platoon

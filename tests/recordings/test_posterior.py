@@ -11,8 +11,8 @@ from tests.recordings import simulated as made
 from veil import policies
 from veil.laws import diagonal_gaussian
 from veil.recordings.measure import measure
+from veil.recordings.posterior import as_other_secrets
 from veil.recordings.reader import Log, LogError, read_recordings
-from veil.recordings.releases import as_other_secrets
 from veil.settings import MeasureSettings
 from veil.systems import Field
 

@@ -3,9 +3,8 @@
 from veil.beliefs.base import Belief, FilterSpec, Health, PriorBelief
 from veil.beliefs.kalman import KalmanBelief, KalmanSpec
 from veil.beliefs.observed import ObservedBelief, ObservedSpec
-from veil.beliefs.particles import ParticleBelief, ParticleSpec, Scheme
+from veil.beliefs.particles import Bootstrap, Guided, ParticleBelief, ParticleSpec, Proposal, Scheme
 from veil.beliefs.pooled import PooledBelief
-from veil.beliefs.proposals import Bootstrap, Guided, Proposal
 
 __all__ = [
     "Belief",

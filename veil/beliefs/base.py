@@ -7,13 +7,15 @@ include y_t: the leakage of y_t is computed from it. `update` then includes y_t.
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
+from veil import linalg
 from veil.laws import Components, Gaussian, Kernel, Law, grouped
 from veil.systems.base import System
-from veil.types import LOG_ZERO, External, Key, Scalar, Shared
+from veil.types import LOG_ZERO, External, Key, Noise, Scalar, Secret, Shared
 
 Masses = Float[Array, " K"]
 
@@ -128,3 +130,27 @@ class FilterSpec(eqx.Module):
     @abc.abstractmethod
     def start(self, system: System, *, key: Key) -> Belief:
         """The belief about this system at t = 1."""
+
+
+class Line(eqx.Module):
+    """y ≈ mean + slope z + scale ε: a release as a linear function of the noise z of the state."""
+
+    mean: Float[Array, " Y"]
+    slope: Float[Array, "Y N"]
+    scale: Float[Array, "Y Y"]
+
+
+def release_line(kernel: Kernel, secret: Secret, origin: Gaussian) -> Line:
+    """The release linearised at the mean of the state's law, the kernel's covariance taken there."""
+    law = kernel(secret, origin.mean).as_gaussian()
+    jacobian = jax.jacfwd(lambda state: kernel(secret, state).as_gaussian().mean)(origin.mean)
+    return Line(law.mean, jacobian @ origin.scale, law.scale)
+
+
+def condition(line: Line, shared: Shared) -> tuple[Noise, Float[Array, "N N"]]:
+    """Posterior of z ~ N(0, I) given the release: its mean, and the Cholesky factor of its precision."""
+    whitener = linalg.invert_lower(line.scale)
+    slope = whitener @ line.slope
+    pull = slope.T @ (whitener @ (shared - line.mean))
+    root = linalg.cholesky(jnp.eye(slope.shape[1], dtype=slope.dtype) + slope.T @ slope)
+    return linalg.invert_lower(root).T @ linalg.solve_lower(root, pull), root

@@ -5,8 +5,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from veil import linalg
-from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
-from veil.beliefs.proposals import condition, release_line
+from veil.beliefs.base import (
+    Belief,
+    FilterSpec,
+    Health,
+    bayes_update,
+    condition,
+    floored,
+    mixture_components,
+    release_line,
+    untouched,
+)
 from veil.laws import LOG_TWO_PI, Components, Gaussian, Kernel
 from veil.systems.base import System
 from veil.types import External, Key, Scalar, Secret, Shared

@@ -3,6 +3,7 @@
 The mass of a secret is carried exactly by its evidence estimate, so no secret is lost to resampling.
 """
 
+import abc
 from collections.abc import Callable
 
 import equinox as eqx
@@ -13,12 +14,86 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
 from veil import linalg
-from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
-from veil.beliefs.proposals import Bootstrap, Guided, Particle, Proposal
+from veil.beliefs.base import (
+    Belief,
+    FilterSpec,
+    Health,
+    bayes_update,
+    condition,
+    floored,
+    mixture_components,
+    release_line,
+    untouched,
+)
 from veil.laws import Components, Gaussian, Kernel
 from veil.resampling import effective_sample_size, systematic
 from veil.systems.base import System
-from veil.types import LOG_ZERO, External, Key, Shared
+from veil.types import LOG_ZERO, External, Key, Noise, Scalar, Secret, Shared, State
+
+
+class Particle(eqx.Module):
+    """A state and the law that it was drawn from (None where the proposal does not ask for it)."""
+
+    state: Float[Array, "*batch N"]
+    origin: Gaussian | None
+
+
+class Proposal(eqx.Module):
+    """A way to choose the state of a particle after a release, with its importance weight."""
+
+    @property
+    @abc.abstractmethod
+    def needs_origin(self) -> bool:
+        """Whether the belief must keep the law that each state was drawn from."""
+
+    @abc.abstractmethod
+    def __call__(
+        self, kernel: Kernel, secret: Secret, particle: Particle, shared: Shared, noise: Noise
+    ) -> tuple[State, Scalar]:
+        """The state to go on with and its log-weight, whose exponential has mean p(y | origin)."""
+
+
+class Bootstrap(Proposal):
+    """Keep the state of the particle; weigh by the density of the release."""
+
+    @property
+    def needs_origin(self) -> bool:
+        """False: the state stays where it is."""
+        return False
+
+    def __call__(
+        self, kernel: Kernel, secret: Secret, particle: Particle, shared: Shared, noise: Noise
+    ) -> tuple[State, Scalar]:
+        """The same state, and log K(y | θ, x)."""
+        del noise
+        return particle.state, kernel(secret, particle.state).log_prob(shared)
+
+
+class Guided(Proposal):
+    """Draw the state again from its origin given the release, with the kernel linearised there.
+
+    The draw is made in the noise z of x = m + L z, so that degenerate origins need no special case: the
+    linearised posterior of z is Gaussian with precision I + AᵀR⁻¹A, A = J L, which is never worse conditioned
+    than the prior.
+    """
+
+    @property
+    def needs_origin(self) -> bool:
+        """True: the state is drawn again from its origin."""
+        return True
+
+    def __call__(
+        self, kernel: Kernel, secret: Secret, particle: Particle, shared: Shared, noise: Noise
+    ) -> tuple[State, Scalar]:
+        """A fresh state, and log K(y | θ, x) + log N(z; 0, I) − log q(z)."""
+        origin = particle.origin
+        assert origin is not None  # kept by the belief because of `needs_origin`
+        centre, root = condition(release_line(kernel, secret, origin), shared)
+        move = centre + jnp.swapaxes(linalg.invert_lower(root), -1, -2) @ noise
+        state = origin.sample(move)
+        correction = 0.5 * (noise @ noise - move @ move - linalg.log_determinant(root))
+        return state, kernel(secret, state).log_prob(shared) + correction
+
 
 States = Float[Array, "K M N"]
 

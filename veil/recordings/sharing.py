@@ -13,9 +13,16 @@ from scipy.special import log_softmax
 
 from veil.attacks.particle_filter import ParticleFilter
 from veil.policies.base import Policy
-from veil.recordings.posterior import RecordedPath, guide, innovations, read_noisy
+from veil.recordings.posterior import (
+    RecordedPath,
+    fresh_releases,
+    guide,
+    innovations,
+    read_noisy,
+    releases_on_recording,
+    same_whatever_the_secret,
+)
 from veil.recordings.reader import LogError
-from veil.recordings.releases import fresh_releases, releases_on_recording, same_whatever_the_secret
 from veil.recordings.requirements import dependence
 from veil.results.measurement import entropy, information_gain, posterior
 from veil.settings import MeasureSettings
