@@ -87,7 +87,7 @@ def test_the_verdict_comes_first_in_plain_words(page):
     best = max(row.accuracy.value for row in certified().attacks if row.role == "attack")
     known = "An adversary who knows everything but the driving style"
     said = f"{known} names the right driver {100 * best:.0f} % of the time"
-    assert page.text.index(said) < page.text.index("Who is kept from knowing what")
+    assert page.text.index(said) < page.text.index("Threat model")
     ends = (
         f"at least {np.floor(1e3 * low) / 1e3:.3f} and at most {np.ceil(1e3 * high) / 1e3:.3f} of the 1.386"
     )

@@ -46,7 +46,7 @@ def threat_section(material: Material) -> Section | None:
     columns = material.columns(lambda source: (Bullets(own[source.name]),) if own.get(source.name) else ())
     kept = tuple(column for column in columns if column.blocks)
     lead = "What the adversary is assumed to know, and what it is not."
-    return Section("threat", "Who is kept from knowing what", lead, (Text(THREAT), Bullets(common)), kept)
+    return Section("threat", "Threat model", lead, (Text(THREAT), Bullets(common)), kept)
 
 
 PANELS = 8  # most secrets that get a panel each
