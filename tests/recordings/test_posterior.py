@@ -9,6 +9,7 @@ from scipy import stats
 import veil
 from tests.recordings import simulated as made
 from veil import policies
+from veil.beliefs import ObservedSpec
 from veil.laws import diagonal_gaussian
 from veil.recordings.measure import measure
 from veil.recordings.posterior import as_other_secrets
@@ -73,6 +74,22 @@ def test_sub_sampled_true_data_have_the_likelihood_of_several_steps_at_once():
             total[k] += stats.norm.logpdf(level[t + every], mean, 0.3 * np.sqrt(np.sum(powers**2)))
     np.testing.assert_allclose(found.masses, made.softmax(total), atol=1e-6)
     assert not found.filtered
+
+
+@pytest.mark.parametrize(("nats", "releases"), [(0.0, 1), (100.0, 37)])
+def test_a_budget_around_the_truth_is_measured_by_the_releases_that_it_lets_pass(nats, releases, float64):
+    """Without budget only the first row passes, which is public; with plenty every row does."""
+    log = loop_log(steps=37)
+    tracker = ObservedSpec()
+    found = measure(
+        veil.systems.Gain(),
+        log,
+        lambda model: policies.Budgeted(policies.Truth(model), nats, tracker=tracker),
+    )
+    before, after, push = log.states[: releases - 1, 0], log.states[1:releases, 0], log.external[:, 0]
+    means = [gain * before + push[: releases - 1] for gain in made.GAINS]
+    total = np.array([stats.norm.logpdf(after, mean, 0.3).sum() for mean in means])
+    np.testing.assert_allclose(found.masses, made.softmax(total), atol=1e-9)
 
 
 def _noise(model):

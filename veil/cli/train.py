@@ -184,9 +184,8 @@ class Train:
 
     def make(self, settings: "Settings | Ready", loggers: "tuple[Logger, ...]") -> "Run":
         """Train with progress on stderr, write, draw; what needs no training is only written."""
-        from veil.cli import learning
         from veil.learners import run as runs
-        from veil.learners import training
+        from veil.learners import run_plots, training
 
         system = build_system(self.system)
         if isinstance(settings, runs.Ready):
@@ -197,7 +196,9 @@ class Train:
             with progress(settings.training.updates, self.folder) as report:
                 trained = training.train_run(settings, system, self.folder, report, loggers)
             lines, limit = runs.history(self.folder), self.weights.distortion_limit
-            learning.draw(lines, trained.best, limit, self.folder / learning.PICTURE)
+            figure = run_plots.training_figure(lines, trained.best, limit)
+            if figure is not None:
+                figure.savefig(self.folder / run_plots.PICTURE, dpi=130)
             return training.finish_run(self.folder, settings, trained)
         except KeyboardInterrupt:
             print(stopped(runs.history(self.folder)), file=sys.stderr)

@@ -151,11 +151,12 @@ class ExactBounder(LeakageBounder):
 
 
 class CoupledBounder(LeakageBounder):
-    """A policy with private memory that releases the same under every secret, given the same noise.
+    """Bounds a policy with private memory whose releases, given its noise, hardly depend on the secret.
 
-    The episode is played again under each secret with the same private randomness. Let D say that all these
-    transcripts agree; D is a function of noise and hence independent of the secret, so
-    I ≤ P(D) · 0 + P(not D) · H(q): an episode that agrees tells nothing, any other may tell all.
+    Each episode is played again under every secret, with the same private randomness. Whether all these
+    transcripts agree is decided by the randomness alone, so it is independent of the secret. Where they
+    agree, the transcript carries no information about the secret; elsewhere it carries at most the entropy
+    H(q) of the prior. Hence the leakage is at most P(they disagree) · H(q).
     """
 
     system: System

@@ -91,7 +91,7 @@ def table(
         if tracking is not None:
             rows.append(root(f"tracking error, {axis.name}", axis.unit, mean(tracking[:, j])))
     for j, axis in enumerate(system.state_fields):
-        rows.append(paired(f"roughness, {axis.name}", f"{axis.unit}² per step²", "roughness", j))
+        rows.append(paired(f"roughness, {axis.name}", f"({axis.unit or 1} per step²)²", "roughness", j))
     for j, own in enumerate(system.quantity_fields):
         rows.append(replace(paired(own.name, own.unit, "quantities", j), own=True))
     rows.append(Quantity("releases out of range", "fraction", mean(found["outside"])))

@@ -192,14 +192,12 @@ class Run:
 
     def plot(self) -> "Figure":
         """Leakage and distortion over the updates; a `ValueError` where there was no training."""
-        from matplotlib.figure import Figure
+        from veil.learners.run_plots import training_figure
 
-        from veil.learners.run_plots import draw_training
-
-        figure = Figure(figsize=(7, 5.4), layout="constrained")
         limit = math.inf if isinstance(self.settings, Ready) else self.settings.objective.distortion_limit
         best = 0 if self.result is None else self.result.best
-        if not draw_training(figure, self.history, best, limit):
+        figure = training_figure(self.history, best, limit)
+        if figure is None:
             raise ValueError("This run has no training to draw.")
         return figure
 

@@ -1,19 +1,35 @@
 """The picture of a training: leakage and distortion, update by update."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from veil.plots import BLUE, INK, RED
+
+PICTURE = "learning.png"  # in the folder of a run
 
 NEAR = 2.0  # a limit within this factor of the largest distortion is drawn
 
 LINEAR = 0.01  # nats; below, the scale is linear, because a good policy ends there
 
 Lines = Sequence[dict[str, float]]
+
+
+def training_figure(history: Lines, best: int, limit: float) -> Figure | None:
+    """The picture that a run saves and shows; None where there is nothing to draw.
+
+    Args:
+        history: metrics of all updates.
+        best: after how many updates the policy was kept.
+        limit: of the mean distortion per step.
+    """
+    figure = Figure(figsize=(7, 5.4), layout="constrained")
+    return figure if draw_training(figure, history, best, limit) else None
 
 
 def draw_training(figure: Figure, history: Lines, best: int, limit: float) -> bool:
@@ -41,7 +57,7 @@ def draw_training(figure: Figure, history: Lines, best: int, limit: float) -> bo
     lower.plot(*_curve(fresh, "fresh_distortion"), "o", color=BLUE, markersize=6)
     highest = max([x["fresh_distortion"] for x in fresh] + [x["distortion"] for x in updates])
     if limit < NEAR * highest:
-        lower.axhline(limit, color=RED, linestyle="--", linewidth=1.3, label="limit")
+        lower.axhline(limit, color=RED, linestyle="--", linewidth=1.3, label=f"limit, {limit:g}")
     lower.set_ylim(bottom=0.0)
     for panel in (upper, lower):
         panel.axvline(best, color=INK, linestyle=":", linewidth=1.5, label="policy kept")
@@ -50,8 +66,13 @@ def draw_training(figure: Figure, history: Lines, best: int, limit: float) -> bo
         panel.set_axisbelow(True)
     upper.set_ylabel("leakage (nats)")
     lower.set(ylabel="distortion per step", xlabel="updates")
-    figure.legend(*upper.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    labels = {label: handle for panel in (lower, upper) for handle, label in _labelled(panel)}
+    figure.legend(labels.values(), labels, loc="outside upper center", ncols=4, frameon=False)
     return True
+
+
+def _labelled(panel: Axes) -> Iterable[tuple[Artist, str]]:
+    return zip(*panel.get_legend_handles_labels(), strict=True)
 
 
 def _known(line: dict[str, float], *names: str) -> bool:

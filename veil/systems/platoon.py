@@ -20,6 +20,7 @@ from veil.registry import SYSTEMS
 from veil.systems.base import Field, Nouns, Prior, Scenario, System, finite_prior
 from veil.systems.probes import evaluate
 from veil.systems.scenarios import true_data_path
+from veil.systems.variants import Variant
 from veil.systems.vehicles import (
     Controller,
     Leader,
@@ -268,7 +269,7 @@ _LEAST_SPACING = 0.1
 
 
 @SYSTEMS.register("idm_platoon", "a platoon with a driver who follows the Intelligent Driver Model")
-class IdmPlatoon(System):
+class IdmPlatoon(Variant):
     """The platoon with a driver of secret (a, b); all but the driver's acceleration is the inner platoon's.
 
     The acceleration is a (1 − (v/v0)⁴ − (s*/s)²) at speed v and spacing s, with the wanted spacing
@@ -285,20 +286,17 @@ class IdmPlatoon(System):
     prior: Prior
     standing_spacing: Scalar
 
-    secret_fields = (Field("acceleration", "m/s^2", 0.0), Field("deceleration", "m/s^2", 0.0))
-    state_fields = Platoon.state_fields
-    external_fields = Platoon.external_fields
-    shared_fields = Platoon.shared_fields
-    reaction_noise_size = Platoon.reaction_noise_size
-    quantity_fields = _QUANTITIES
-    nouns = _NOUNS
-
     def __init__(
         self, inner: Platoon | None = None, *, prior: Prior | None = None, standing_spacing: ArrayLike = 2.0
     ):
-        self.inner = Platoon() if inner is None else inner
+        self.inner = Platoon() if inner is None else inner  # pyright: ignore[reportIncompatibleVariableOverride]
         self.prior = finite_prior(IDM_DRIVERS) if prior is None else prior
         self.standing_spacing = as_number(standing_spacing)
+
+    @property
+    def secret_fields(self) -> tuple[Field, ...]:
+        """The two numbers of the driver."""
+        return (Field("acceleration", "m/s^2", 0.0), Field("deceleration", "m/s^2", 0.0))
 
     @property
     def time_gap(self) -> Scalar:
@@ -325,38 +323,12 @@ class IdmPlatoon(System):
         """The inner platoon's, the same for every secret."""
         return self.inner.initial(secret)
 
-    def initial_external(self) -> External:
-        """As in the inner platoon."""
-        return self.inner.initial_external()
-
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
         """One step of the driver, with the inner platoon's limits and noise."""
         inner, (speed, spacing), ahead = self.inner, state, external[1]
         faster = accelerate(inner, speed, self.push(secret, state, ahead))
         mean = jnp.stack([faster, spacing + inner.dt * (ahead - speed)])
         return diagonal_gaussian(mean, jnp.stack([inner.dt * inner.acceleration_sd, inner.spacing_sd]))
-
-    def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
-        """As in the inner platoon."""
-        return self.inner.react(external, shared, noise)
-
-    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
-        """As in the inner platoon: fuel in mL/s."""
-        return self.inner.cost(secret, state, after, shared)
-
-    def distortion(self, state: State, shared: Shared) -> Scalar:
-        """As in the inner platoon."""
-        return self.inner.distortion(state, shared)
-
-    def output(self, state: State) -> Shared:
-        """The true speed and spacing."""
-        return self.inner.output(state)
-
-    def quantities(
-        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
-    ) -> Float[Array, " Q"]:
-        """As in the inner platoon."""
-        return self.inner.quantities(states, external, shared)
 
 
 def accelerate(platoon: Platoon, speed: Scalar, push: Scalar) -> Scalar:
