@@ -13,7 +13,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "veil"
 LAYERS = (
-    *("version", "types", "linalg", "stats", "io", "registry", "settings", "plots", "laws", "systems"),
+    *(
+        "version",
+        "types",
+        "linalg",
+        "traced",
+        "stats",
+        "io",
+        "registry",
+        "settings",
+        "plots",
+        "laws",
+        "systems",
+    ),
     *("resampling", "beliefs", "distortion", "leakage", "policies", "step", "rollout", "attacks"),
     *("results", "evaluation", "problem", "learners", "checks", "environment", "recordings", "sharing"),
     *("frontier", "reports", "cli", "__main__"),

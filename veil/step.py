@@ -15,6 +15,7 @@ from veil.beliefs.base import Belief, Health
 from veil.laws import Law
 from veil.policies.base import Decision, Memory, Policy, Time
 from veil.systems.base import System
+from veil.traced import is_identity
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
 
 Seed = Integer[Array, ""]
@@ -120,10 +121,24 @@ def release_kind(system: System, policy: Policy) -> Law:
 
 
 def sees_state(system: System, policy: Policy) -> bool:
-    """Whether the releases are the whole state as it is."""
-    start = system.initial(system.prior.secrets[0]).mean + 1.25
-    whole = len(system.shared_fields) == len(system.state_fields)
-    return policy.shares_truth and whole and bool(jnp.allclose(system.output(start), start))
+    """Whether the releases are the whole state as it is, or repeat an earlier one.
+
+    Decided from the traced program of the release: it may copy numbers from the state to their places, and do
+    nothing else. A sensor that is the identity at most states (a rectifier, a limit) is none.
+    """
+    if not policy.shares_truth or not release_kind(system, policy).fresh_law().is_point:
+        return False
+    secret, external = system.prior.secrets[0], system.initial_external()
+    features, time = first_features(policy), jnp.asarray(1, jnp.int32)
+
+    def release(state: State, secret: Secret, features: Features, external: External, time: Time) -> Vector:
+        state = seen(policy, state)
+        decision = policy.decide(features, external, time)
+        law = decision.release_law(secret, state, policy.init_memory(secret, state)).fresh_law()
+        return law.sample(jnp.zeros(law.noise_size, state.dtype))
+
+    start = system.initial(secret).mean
+    return is_identity(release, start, policy.system.prior.secrets[0], features, external, time)
 
 
 def update_belief(

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import veil
-from veil.recordings.requirements import dependence, needs
+from veil.recordings.requirements import needs
 from veil.systems import IdmPlatoon
+from veil.traced import dependence
 
 FUNCTIONS = {
     "picked": lambda x: x[1] + x[2:4],

@@ -1,5 +1,7 @@
 """Noise-free sharing: the state is public, so that the transition densities are the likelihoods."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,7 +10,8 @@ from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored,
 from veil.beliefs.kalman import move
 from veil.laws import LOG_TWO_PI, Components, Gaussian, Kernel
 from veil.systems.base import System
-from veil.types import External, Key, Scalar, Shared, State
+from veil.traced import is_identity
+from veil.types import External, Key, Scalar, Secret, Shared, State
 
 # A coordinate without noise matches if it is this many units of round-off from its prediction.
 ROUND_OFF = 64.0
@@ -38,11 +41,12 @@ class ObservedBelief(Belief):
     def components(self, kernel: Kernel) -> Components:
         """One Gaussian per secret: the release is the state."""
         law = kernel(self.secrets[0], self.states.mean[0])
-        size = self.states.mean[0].shape
-        if not law.is_point or law.sample(jnp.zeros(law.noise_size, self.states.mean.dtype)).shape != size:
+        if not law.is_point or not is_identity(
+            partial(_released, kernel), self.states.mean[0], self.secrets[0]
+        ):
             raise TypeError(
-                f"ObservedBelief is for sharing the whole state as it is, not a {type(law).__name__} law. "
-                "Use ParticleBelief or KalmanBelief for noisy releases."
+                f"ObservedBelief is for sharing the whole state as it is, not a {type(law).__name__} law of "
+                "something else. Use ParticleBelief or KalmanBelief for noisy releases."
             )
         return mixture_components(
             self.log_masses[:, None], jax.tree.map(lambda leaf: leaf[:, None], self.states)
@@ -67,6 +71,11 @@ class ObservedBelief(Belief):
         moved = jax.vmap(system.transition, (0, None, None))(self.secrets, shared, external)
         health = Health(log_evidence, log_likelihood, effective, depleted)
         return type(self)(self.secrets, log_masses, moved), health
+
+
+def _released(kernel: Kernel, state: State, secret: Secret) -> Shared:
+    law = kernel(secret, state)
+    return law.sample(jnp.zeros(law.noise_size, state.dtype))
 
 
 def _log_density(law: Gaussian, value: State) -> Scalar:
