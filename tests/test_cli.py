@@ -1,5 +1,6 @@
 """The command line, as a user meets it: in a process of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -59,6 +60,16 @@ for name in ("sys", "importlib", "TYPE_CHECKING", "nonsense"):
         raise SystemExit(name + " can be reached")
 """
     run_python(code)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["audit", "--help"], ["systems"]], ids=" ".join)
+def test_a_reader_who_closes_the_output_early_sees_no_error(arguments):
+    read, write = os.pipe()
+    os.close(read)  # before anything is written: the earliest that `| head -1` may leave
+    program = [sys.executable, "-m", "veil.cli.main", *arguments]
+    ended = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, timeout=120, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_version_is_the_packages():

@@ -11,10 +11,11 @@ from tests.evaluation import made_audits as made
 from veil import policies
 from veil.cli import audit as command
 from veil.cli import main
-from veil.cli.console import Mistake
+from veil.cli.console import Mistake, grid, progress
 from veil.cli.subject import PolicyChoice
 from veil.registry import POLICIES
 from veil.results import Audit
+from veil.results.audit_tables import audit_tables
 from veil.settings import AuditSettings
 from veil.systems import Gain, Platoon
 
@@ -175,8 +176,8 @@ def test_an_audit_does_not_replace_another_one_unless_it_is_told_to(engine, tmp_
     for other in ([*noise, 0.3], [*noise, 0.2, "--episodes", 99], ["gain", "--out", tmp_path]):
         before = (tmp_path / "audit.json").read_bytes()
         assert run(*other) == 2
-        told = capsys.readouterr().err
-        assert f"{tmp_path} holds another audit: " in told and "--again" in told and "--out" in told
+        refusal = capsys.readouterr().err
+        assert f"{tmp_path} holds another audit: " in refusal and "--again" in refusal and "--out" in refusal
         assert (tmp_path / "audit.json").read_bytes() == before
     assert run(*noise, 0.3, "--again") == 0 and len(calls) == 3
 
@@ -203,16 +204,21 @@ def test_a_folder_that_cannot_be_made_is_a_mistake(engine, tmp_path, capsys):
     assert "veil audit:" in capsys.readouterr().err and not calls
 
 
+def show(audit, *, explain):
+    for table in audit_tables(audit, explain=explain):
+        grid(*table)
+
+
 def test_tables_hold_the_numbers_and_explain_adds_the_gate(capsys):
     audit = KINDS["uneven_prior"]
-    command.show(audit, explain=False)
+    show(audit, explain=False)
     short = capsys.readouterr().out
     for part in ("0.300 ± 0.002", "0.310 ± 0.002", f"[{0.3166 / math.log(2):.3f}", "told the first state"):
         assert part in short or part[1:] in short
     assert "tracking error, speed" in short and "1.3 ± 0.2" in short and "unknown" in short
     assert "secrets between" in short and "idm drivers" in short
     assert "lower best" not in short
-    command.show(audit, explain=True)
+    show(audit, explain=True)
     full = capsys.readouterr().out
     assert (
         full.startswith(short[:200])
@@ -225,8 +231,8 @@ def test_on_a_terminal_the_tables_are_ruled_and_bars_move(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    command.show(KINDS["certifiable"], explain=False)
-    with command.progress() as report:
+    show(KINDS["certifiable"], explain=False)
+    with progress() as report:
         for done, total in ((0, 4), (4, 4), (0, 8), (8, 8)):
             report("playing", done, total)
     shown = capsys.readouterr()

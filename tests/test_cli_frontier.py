@@ -182,11 +182,25 @@ def test_what_a_point_depends_on_is_measured_again(finished, work, monkeypatch):
 
     monkeypatch.setattr(engine, "measured", lambda goal, *rest, **more: work.append(goal.name) or stop())
     monkeypatch.setattr(families, "train_policy", lambda *some, **more: work.append("train") or stop())
-    assert run(*SMALL, "--kinds", "transport", "--episodes", "9", "--out", folder) == 130
-    assert run(*SMALL, "--kinds", "transport", "--price", "0.3", "--out", folder) == 130
-    assert run(*SMALL, "--kinds", "noise", "--seed", "1", "--out", folder) == 130
-    assert run(*SMALL, "--kinds", "noise", "--price", "0.3", "--updates", "3", "--out", folder) == 0
+    assert run(*SMALL, "--kinds", "transport", "--episodes", "9", "--again", "--out", folder) == 130
+    assert run(*SMALL, "--kinds", "transport", "--price", "0.3", "--again", "--out", folder) == 130
+    assert run(*SMALL, "--kinds", "noise", "--seed", "1", "--again", "--out", folder) == 130
+    assert (
+        run(*SMALL, "--kinds", "noise", "--price", "0.3", "--updates", "3", "--again", "--out", folder) == 0
+    )
     assert work == ["transport-40", "train", "noise-1"]
+
+
+def test_a_frontier_does_not_replace_another_one_unless_it_is_told_to(finished, work, capsys):
+    folder, _ = finished
+    assert run(*SMALL, *KINDS, "--again", "--out", folder) == 0
+    before = (folder / "frontier.json").read_bytes()
+    for other in ([*SMALL, "--kinds", "noise"], [*SMALL, *KINDS, "--seed", "1"]):
+        assert run(*other, "--out", folder) == 2
+        refusal = capsys.readouterr().err
+        assert f"{folder} holds another frontier: gain, 6 points" in refusal and "--again" in refusal
+        assert (folder / "frontier.json").read_bytes() == before
+    assert not work
 
 
 def test_ctrl_c_says_that_the_same_command_goes_on(patched, monkeypatch, tmp_path, capsys):

@@ -72,7 +72,32 @@ def test_a_recording_of_the_model_leaks_and_is_written_down(log, capsys):
     assert loaded._repr_html_().count("data:image/png;base64,") == 1
 
 
-def test_each_recording_is_judged_by_itself_and_coloured_noise_is_told_from_certainty(log, capsys):
+def test_a_measurement_does_not_replace_another_one_unless_it_is_told_to(log, capsys):
+    first = [log, *MAPPED, "--where", "pair=1"]
+    assert run(*first) == run(*first) == 0  # the same once more
+    before = (log.parent / "measure" / "drives" / "measure.json").read_bytes()
+    text = log.read_text()
+    log.write_text(text.replace("\n0.2,", "\n0.20,", 1))  # other text, the same rows
+    assert run(*first) == 0
+    for other in ([log, *MAPPED, "--where", "pair=2"], [*first, "--seed", 1]):
+        capsys.readouterr()
+        assert run(*other) == 2
+        refusal = capsys.readouterr().err
+        assert "measure/drives holds another measurement: pair=1, shared as it is" in refusal
+        assert "--again" in refusal and "--out" in refusal
+        assert (log.parent / "measure" / "drives" / "measure.json").read_bytes() == before
+    assert run(log, *MAPPED, "--where", "pair=2", "--again") == 3
+    assert (log.parent / "measure" / "drives" / "measure.json").read_bytes() != before
+
+
+def test_each_policy_has_a_folder_of_its_own(log):
+    noise = main.parse(["measure", str(log), "--policy", "noise", "--sd", "0.25", "0.43"])
+    plain = main.parse(["measure", str(log)])
+    assert isinstance(noise, Measure) and noise.folder.as_posix() == "measure/drives-noise"
+    assert isinstance(plain, Measure) and plain.folder.as_posix() == "measure/drives"
+
+
+def test_each_recording_is_judged_by_itself_and_coloured_noise_differs_from_certainty(log, capsys):
     assert run(log, *MAPPED, "--each", "pair", "--out", "all") == 0
     out = capsys.readouterr().out
     assert "1 leak, 1 model does not fit" in out
@@ -115,9 +140,9 @@ def test_where_nothing_can_be_said_the_exit_code_says_so(log, capsys):
 )
 def test_mistakes_are_one_sentence_and_leave_nothing_behind(log, capsys, arguments, hint):
     assert run(*arguments) == 2
-    told = capsys.readouterr().err.strip()
-    assert hint in told and "Traceback" not in told
-    assert len(told.splitlines()) == 1
+    mistake = capsys.readouterr().err.strip()
+    assert hint in mistake and "Traceback" not in mistake
+    assert len(mistake.splitlines()) == 1
     assert not (log.parent / "measure").exists()
 
 

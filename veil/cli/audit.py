@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from veil.cli.console import REFUSED, Mistake, Rows, complain, grid, number, paragraphs, progress, written
+from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
 from veil.cli.subject import PolicyChoice, check_subject, run_folder, run_system, subject
 from veil.registry import SYSTEMS, system_name
@@ -17,8 +17,6 @@ from veil.settings import AuditSettings
 if TYPE_CHECKING:
     from veil.policies.base import Policy
     from veil.results import audit as result
-    from veil.results.parts import AttackResult, ScenarioResult
-    from veil.stats import Leakage, Rate
     from veil.step import Record
     from veil.systems.base import System
 
@@ -117,16 +115,10 @@ class Audit:
         Args:
             mark: fingerprint of this audit; the parts of the one in the folder have one too.
         """
-        path, owner = self.folder / "audit.json", self.folder / "parts" / "audit.txt"
-        if self.again or not path.exists():
-            return
-        if owner.exists() and owner.read_text(encoding="utf-8") == mark:
-            return
-        policy = self.folder.parent / "policy.safetensors"
-        if policy.exists() and path.stat().st_mtime < policy.stat().st_mtime:
-            return
-        told = f"{self.folder} holds another audit: {described(path)}."
-        raise Mistake(f"{told} Give another --out, or --again to replace it.")
+        path, policy = self.folder / "audit.json", self.folder.parent / "policy.safetensors"
+        trained_since = policy.exists() and path.exists() and path.stat().st_mtime < policy.stat().st_mtime
+        if not self.again and not trained_since:
+            check_owner(path, self.folder / "parts" / "audit.txt", mark, "audit", described(path))
 
     def recorded(self, system: "System", policy: "Policy") -> "Record | None":
         """The episodes of the file, if there is one."""
@@ -159,117 +151,11 @@ def publish(found: "result.Audit", folder: Path, *, explain: bool) -> bool:
         folder: where the files go.
         explain: whether to print all that the verdict is based on.
     """
+    from veil.results.audit_tables import audit_tables
+
     paths = [*found.save(folder), *found.save_pictures(folder)]
-    show(found, explain=explain)
+    for table in audit_tables(found, explain=explain):
+        grid(*table)
     paragraphs(found.summary())
     written(paths)
     return found.verdict.refused
-
-
-ROLES = {"attack": "", "assisted": "knows more", "mismatched": "wrong model"}
-
-
-def show(audit: "result.Audit", *, explain: bool) -> None:
-    """Print all tables that have something to say."""
-    measured = f"{audit.policy} on {audit.system}, {audit.episodes} episodes of {audit.horizon} releases"
-    by = f"{audit.method}, {audit.particles} particles per secret" if audit.particles else audit.method
-    grid(f"Leakage: {measured}, by {by}", LEAKAGE, leakage_rows(audit))
-    grid(f"Attackers (chance {audit.chance:.3f})", ATTACKS, [attack_row(row) for row in audit.attacks])
-    grid("Use", USE, use_rows(audit))
-    grid(
-        "Scenarios that differ from the model",
-        SCENARIOS,
-        [line for row in audit.scenarios for line in scenario_rows(row)],
-    )
-    if explain:
-        parts = [*audit.secrets, *audit.components]
-        grid("By secret and by component", PARTS, [(row.name, *sides(row.leakage)) for row in parts])
-        grid("What the verdict is based on", GATE, [(name, value(x)) for name, x in gate(audit).items()])
-
-
-LEAKAGE = ("releases", "lower ± s.e.", "upper ± s.e.", "interval, nats", "interval, bits", "of H(q)")
-
-ATTACKS = ("attacker", "knows", "accuracy [95 %]", "lower ± s.e.", "raw", "calibration", "episodes", "note")
-
-USE = ("use", "value ± s.e.", "unit", "with true data", "change, %")
-
-SCENARIOS = ("scenario", "attacker", "accuracy [95 %]", "chance", "lower ± s.e.", "H(q)", "distortion")
-
-PARTS = ("about", *LEAKAGE[1:-1], "of the most")
-
-GATE = ("input", "value")
-
-
-def leakage_rows(audit: "result.Audit") -> Rows:
-    """The leakage at a few times and at the end."""
-    rows = [(str(row.step), *sides(row.leakage)) for row in audit.times if row.step != audit.horizon]
-    return [*rows, (str(audit.horizon), *sides(audit.leakage))]
-
-
-def sides(leakage: "Leakage") -> tuple[str, ...]:
-    """Both sides, and the interval with its errors in nats, in bits and as a share of all there is."""
-    low, high, entropy = leakage.low, leakage.high, leakage.entropy
-    share = f"{low / entropy:.0%} to {high / entropy:.0%}" if entropy > 0 else ""
-    return (
-        number(leakage.lower),
-        number(leakage.upper),
-        f"[{low:.3f}, {high:.3f}]",
-        f"[{low / math.log(2):.3f}, {high / math.log(2):.3f}]",
-        share,
-    )
-
-
-def attack_row(row: "AttackResult") -> tuple[str, ...]:
-    """The row of one attacker."""
-    return (
-        row.name,
-        ROLES.get(row.role, row.role),
-        rate(row.accuracy),
-        number(row.lower),
-        value(row.raw.value),
-        number(row.calibration),
-        str(row.episodes),
-        row.note,
-    )
-
-
-def use_rows(audit: "result.Audit") -> Rows:
-    """What sharing this way costs and gives."""
-    return [
-        (
-            row.name,
-            number(row.value),
-            row.unit,
-            number(row.true_data) if row.true_data else "",
-            number(row.change, 1) if row.change else "",
-        )
-        for row in audit.utility
-    ]
-
-
-def scenario_rows(row: "ScenarioResult") -> Rows:
-    """One line per attacker of a scenario; what is common is said once."""
-    common = (f"{row.chance:.3f}", f"{row.entropy:.3f}", number(row.distortion))
-    lines = []
-    for place, line in enumerate(row.attacks):
-        chance, entropy, distortion = common if place == 0 else ("", "", "")
-        name = row.name if place == 0 else ""
-        lines.append((name, line.name, rate(line.accuracy), chance, number(line.lower), entropy, distortion))
-    return lines
-
-
-def gate(audit: "result.Audit") -> "dict[str, float | str | bool]":
-    """The gate's inputs by readable names."""
-    return {name.replace("_", " "): x for name, x in audit.verdict.inputs.items()}
-
-
-def rate(share: "Rate") -> str:
-    """A share and its interval."""
-    return f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}]"
-
-
-def value(x: "float | str | bool") -> str:
-    """One number, or a word."""
-    if isinstance(x, bool | str):
-        return str(x)
-    return f"{x:.4g}" if math.isfinite(x) else "unknown"

@@ -1,6 +1,5 @@
 """What people see of all commands: mistakes in one sentence, tables, paragraphs and progress."""
 
-import math
 import sys
 import textwrap
 import time
@@ -13,8 +12,6 @@ from veil.registry import guess
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-    from veil.stats import Mean
 
 
 WIDTH = 100  # of paragraphs
@@ -51,6 +48,23 @@ def known(kind: str, name: str, names: Collection[str], also: str = "") -> None:
     """
     if name not in names:
         raise Mistake(f"no {kind} '{name}'.{guess(name, names)} Choose {', '.join(names)}.{also}")
+
+
+def check_owner(result: Path, owner: Path, mark: str, what: str, about: str) -> None:
+    """Refuse to replace a result in a folder that other settings made.
+
+    Args:
+        result: the file that holds it; where there is none, nothing is refused.
+        owner: the file that holds the fingerprint of the settings that made it.
+        mark: the fingerprint of these settings.
+        what: it is a result of.
+        about: the result that is there, in a few words.
+    """
+    if not result.exists() or (owner.exists() and owner.read_text(encoding="utf-8") == mark):
+        return
+    raise Mistake(
+        f"{result.parent} holds another {what}: {about}. Give another --out, or --again to replace it."
+    )
 
 
 def grid(title: str, heads: tuple[str, ...], rows: Rows) -> None:
@@ -92,14 +106,6 @@ def written(paths: Iterable[Path]) -> None:
         print(f"  {path}")
 
 
-def number(mean: "Mean", decimals: int = 3) -> str:
-    """A mean and its standard error."""
-    if not math.isfinite(mean.value):
-        return "unknown"
-    error = f"{mean.error:.{decimals}f}" if math.isfinite(mean.error) else "unknown"
-    return f"{mean.value:.{decimals}f} ± {error}"
-
-
 def clock(seconds: float) -> str:
     """Minutes and seconds."""
     return f"{int(seconds // 60)}:{int(seconds % 60):02d} min"
@@ -134,14 +140,14 @@ def progress() -> Iterator[Report]:
 
 
 def _stage_lines() -> Report:
-    """One line when a stage begins; a stage that comes back is not told again."""
-    told = set[str]()
+    """One line when a stage begins for the first time."""
+    printed = set[str]()
 
     def report(stage: str, done: int, total: int) -> None:
         del done
-        if stage not in told:
+        if stage not in printed:
             print(f"{stage} ({total})", file=sys.stderr, flush=True)
-            told.add(stage)
+            printed.add(stage)
 
     return report
 
@@ -156,12 +162,12 @@ def point_progress(every: int = 25) -> Iterator[Callable[[str, str, int, int], N
                 bar, description=f"{point}: {stage}", completed=done, total=total
             )
         return
-    began, told = time.monotonic(), set[str]()
+    began, printed = time.monotonic(), set[str]()
 
     def report(point: str, stage: str, done: int, total: int) -> None:
         training = f", {stage} {done} of {total}" if stage == "training" and done % every == 0 else ""
-        if point + training not in told:
+        if point + training not in printed:
             print(f"{point}{training}, after {clock(time.monotonic() - began)}", file=sys.stderr, flush=True)
-            told.add(point + training)
+            printed.add(point + training)
 
     yield report

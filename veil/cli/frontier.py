@@ -5,24 +5,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from veil.cli.console import Mistake, complain, grid, number, paragraphs, point_progress, written
+from veil.cli.console import Mistake, check_owner, complain, grid, paragraphs, point_progress, written
 from veil.cli.parser import Flag
 from veil.cli.subject import build_system, check_system
 from veil.registry import SYSTEMS, system_name
-from veil.settings import FAMILY_WORDS, FrontierSettings
+from veil.settings import FrontierSettings
 
 if TYPE_CHECKING:
     from veil.results.frontier import Frontier as Found
-    from veil.results.parts import Point
     from veil.systems.base import System
 
 
 FOLDER = "default: frontier/SYSTEM"
 
-HEADS = (
-    *("family", "strength", "lower ± s.e.", "upper ± s.e.", "interval, nats"),
-    *("distortion", "cost, %", "note"),
-)
+OWNER = "fingerprint.txt"  # of the settings that made what the folder holds
 
 
 @dataclass(frozen=True)
@@ -40,6 +36,8 @@ class Frontier:
     extent: FrontierSettings = field(default_factory=FrontierSettings)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the points, the files and the picture"""
+    again: bool = False
+    """Replace another frontier in the folder; points that fit are kept"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
@@ -54,6 +52,10 @@ class Frontier:
         """Measure what is missing, write, print."""
         try:
             system = self.build()
+            mark = self.fingerprint(system)
+            if not self.again:
+                path = self.folder / "frontier.json"
+                check_owner(path, self.folder / OWNER, mark, "frontier", described(path))
             self.folder.mkdir(parents=True, exist_ok=True)
         except (Mistake, OSError) as mistake:
             complain("frontier", mistake)
@@ -66,6 +68,7 @@ class Frontier:
             kept = self.folder / "points"
             print(f"Stopped. Finished points are kept in {kept}; the same command goes on.", file=sys.stderr)
             sys.exit(130)
+        (self.folder / OWNER).write_text(mark, encoding="utf-8")
         publish(replace(found, system=system_name(self.system)), self.folder)
 
     def build(self) -> "System":
@@ -76,29 +79,32 @@ class Frontier:
             raise Mistake(f"give at least --episodes {least}, two per secret; 512 for a narrow interval.")
         return system
 
+    def fingerprint(self, system: "System") -> str:
+        """Changes with anything that the frontier depends on."""
+        from veil.io import fingerprint
+        from veil.version import __version__
+
+        return fingerprint(system, self.extent, __version__)
+
+
+def described(path: Path) -> str:
+    """What a frontier.json is about, in a few words."""
+    from veil.results.frontier import Frontier
+    from veil.results.parts import ResultError
+
+    try:
+        found = Frontier.load(path.parent)
+    except ResultError:
+        return "a file that cannot be read"
+    kinds = ", ".join(found.kinds)
+    return (
+        f"{found.system}, {len(found.points)} points ({kinds}), {found.horizon} releases, seed {found.seed}"
+    )
+
 
 def publish(found: "Found", folder: Path) -> None:
     """Write the files and the picture, print the table, the words and the paths."""
     paths = [*found.save(folder), found.save_picture(folder)]
-    episodes = max(point.episodes for point in found.points)
-    title = f"Frontier of {found.system}: {episodes} episodes of {found.horizon} releases per point"
-    grid(title, HEADS, [line(point) for point in found.points])
+    grid(*found.points_table())
     paragraphs(found.sentence)
     written(paths)
-
-
-def line(point: "Point") -> tuple[str, ...]:
-    """One row of the table."""
-    from veil.results.frontier import strength
-
-    goal, leakage = point.goal, point.leakage
-    return (
-        FAMILY_WORDS[goal.kind],
-        strength(goal.kind, goal.value),
-        number(leakage.lower),
-        number(leakage.upper),
-        f"[{leakage.low:.3f}, {leakage.high:.3f}]",
-        number(point.distortion),
-        number(point.change, 2),
-        "" if point.trusted else point.verdict.replace("_", " "),
-    )

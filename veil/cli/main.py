@@ -43,8 +43,20 @@ class Command(Protocol):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and run one command."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    """Parse the command line and run one command; a reader who closes the output early is no error."""
+    try:
+        run_command(sys.argv[1:] if arguments is None else arguments)
+    except BrokenPipeError:
+        pass
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # as in `veil --help | head -1`; Python would complain when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def run_command(arguments: list[str]) -> None:
+    """Help, the version, or the command that the first word names."""
     if arguments in (["--version"], ["-V"]):
         from veil.version import __version__
 
@@ -82,6 +94,8 @@ def execute(name: str, kind: type[Command], arguments: list[str]) -> None:
 
     try:
         command.run()
+    except BrokenPipeError:
+        raise
     except (Mistake, OSError) as mistake:
         complain(name, mistake)
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from veil.cli.console import REFUSED, Mistake, complain, grid, paragraphs, progress, written
+from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
 from veil.cli.subject import PolicyChoice, build_system, check_system
 from veil.registry import SYSTEMS, system_name
@@ -19,14 +19,9 @@ if TYPE_CHECKING:
     from veil.systems.base import System
 
 
-FOLDER = "default: measure/LOG"
+FOLDER = "default: measure/LOG, or measure/LOG-POLICY"
 
-Row = tuple[str, ...]
-
-HEADS = (
-    *("recording", "rows", "information, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
-    *("autocorrelation", "times the noise", "verdict"),
-)
+OWNER = "fingerprint.txt"  # of the settings that made what the folder holds
 
 
 @dataclass(frozen=True)
@@ -55,6 +50,8 @@ class Measure:
     extent: MeasureSettings = field(default_factory=MeasureSettings)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the files and the picture"""
+    again: bool = False
+    """Replace another measurement in the folder"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
@@ -66,7 +63,9 @@ class Measure:
     @property
     def folder(self) -> Path:
         """Where the files go."""
-        return self.out or Path("measure") / self.log.stem
+        policy = self.sharing.run.name if self.sharing.run else self.sharing.policy
+        own = "" if policy == PolicyChoice.policy else f"-{policy}"
+        return self.out or Path("measure") / f"{self.log.stem}{own}"
 
     def run(self) -> None:
         """Read, measure, print, write."""
@@ -75,11 +74,15 @@ class Measure:
         try:
             system = build_system(self.system)
             logs = self.recordings(system)
-            self.policy(system)
+            mark = self.fingerprint(system, logs)
+            if not self.again:
+                path = self.folder / "measure.json"
+                check_owner(path, self.folder / OWNER, mark, "measurement", described(path))
             self.folder.mkdir(parents=True, exist_ok=True)
             found = self.measured(system, logs)
         except (Mistake, LogError, OSError) as mistake:
             complain("measure", mistake)
+        (self.folder / OWNER).write_text(mark, encoding="utf-8")
         publish(found, self.folder)
         from veil.results.measurement import DECIDED
 
@@ -98,6 +101,14 @@ class Measure:
             each=self.each or None,
             time=self.time or None,
         )
+
+    def fingerprint(self, system: "System", logs: "list[Log]") -> str:
+        """Changes with anything that the measurement depends on."""
+        from veil.io import fingerprint
+        from veil.version import __version__
+
+        rows = [(log.name, log.states.tobytes(), log.external.tobytes(), log.seen) for log in logs]
+        return fingerprint(system, self.policy(system), self.extent, rows, __version__)
 
     def measured(self, system: "System", logs: "list[Log]") -> "list[Measurement]":
         """Measure one after another, with progress on stderr."""
@@ -131,15 +142,31 @@ def pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+def described(path: Path) -> str:
+    """What a measure.json is about, in a few words."""
+    from veil.results.measurement import load_measurements
+    from veil.results.parts import ResultError
+
+    try:
+        found = load_measurements(path.parent)
+        names = found[0].name if len(found) == 1 else f"{len(found)} recordings"
+        return f"{names}, {found[0].way}"
+    except (ResultError, IndexError):
+        return "a file that cannot be read"
+
+
 def publish(found: "Sequence[Measurement]", folder: Path) -> None:
     """Write the files and the picture, print the table, the verdict and the paths."""
-    from veil.results.measurement import PICTURE, plot_measurements, save_measurements
+    from veil.results.measurement import (
+        PICTURE,
+        measurements_table,
+        plot_measurements,
+        save_measurements,
+    )
 
     paths = [*save_measurements(found, folder), folder / PICTURE]
     plot_measurements(found).savefig(folder / PICTURE, dpi=130)
-    entropy = found[0].entropy
-    title = f"{found[0].policy} on {found[0].system}, by {found[0].method}; H(q) = {entropy:.3f} nats"
-    grid(title, HEADS, [row(each) for each in found])
+    grid(*measurements_table(found))
     if len(found) == 1:
         paragraphs(found[0].summary())
     else:
@@ -148,25 +175,3 @@ def publish(found: "Sequence[Measurement]", folder: Path) -> None:
         paragraphs(f"Verdicts: {counts}. measure.json has a sentence on each.")
     paragraphs("\n".join(["", *found[0].assumptions]))
     written(paths)
-
-
-def row(found: "Measurement") -> Row:
-    """One line of the table; the residuals are those of the first axis that counts."""
-    from veil.results.text import bits
-
-    information, entropy = found.information, found.entropy
-    interval = f" [{found.low:.3f}, {found.high:.3f}]" if information.error > 0.0 else ""
-    counted = next((axis for axis in found.fit.axes if axis.counts), found.fit.axes[0])
-    return (
-        found.name,
-        str(found.steps),
-        f"{information.value:.3f}{interval}",
-        f"{bits(information.value):.3f}",
-        f"{information.value / entropy:.0%}" if entropy > 0.0 else "",
-        found.secret_names[found.likeliest],
-        f"{found.masses.max():.3f}",
-        f"{max(0.0, found.discounted_information.value):.3f}",
-        f"{counted.autocorrelation:+.2f}",
-        f"{counted.std_ratio:.3g}",
-        found.verdict.title,
-    )

@@ -168,7 +168,7 @@ class Frontier:
         wanted = self.needed(nats)
         noise = wanted.get("noise", Needed(None))
         base = {kind: None if kind == "noise" else noise for kind in wanted}
-        parts = [f"{FAMILY_WORDS[kind]} {_told(wanted[kind], base[kind])}" for kind in wanted]
+        parts = [f"{FAMILY_WORDS[kind]} {_needed_text(wanted[kind], base[kind])}" for kind in wanted]
         return (
             f"For a leakage of {nats:g} nats of {self.entropy:.3f}, by the upper side and interpolated "
             f"between the points measured, the mean distortion per step is: {'; '.join(parts)}."
@@ -225,10 +225,16 @@ class Frontier:
                     str(len(points)),
                     f"{points[0].distortion.value:.3g} to {points[-1].distortion.value:.3g}",
                     f"{max(uppers):.3f} to {max(min(uppers), 0.0):.3f}",
-                    _told(wanted, None),
+                    _needed_text(wanted, None),
                 )
             )
         return rows
+
+    def points_table(self) -> text.Table:
+        """One row per point, as `veil frontier` prints them."""
+        episodes = max(point.episodes for point in self.points)
+        title = f"Frontier of {self.system}: {episodes} episodes of {self.horizon} releases per point"
+        return text.Table(title, POINT_HEADS, [_point_row(point) for point in self.points])
 
     def __str__(self) -> str:
         said = textwrap.fill(self.sentence, 100)
@@ -314,6 +320,25 @@ class Frontier:
 
 HEADS = ("family", "points", "distortion per step", "upper side, nats", f"needs for {NATS:g} nats")
 
+POINT_HEADS = (
+    *("family", "strength", "lower ± s.e.", "upper ± s.e.", "interval, nats"),
+    *("distortion", "cost, %", "note"),
+)
+
+
+def _point_row(point: Point) -> tuple[str, ...]:
+    goal, leakage = point.goal, point.leakage
+    return (
+        FAMILY_WORDS[goal.kind],
+        strength(goal.kind, goal.value),
+        text.mean_text(leakage.lower),
+        text.mean_text(leakage.upper),
+        f"[{leakage.low:.3f}, {leakage.high:.3f}]",
+        text.mean_text(point.distortion),
+        text.mean_text(point.change, 2),
+        "" if point.trusted else point.verdict.replace("_", " "),
+    )
+
 
 def strength(kind: FamilyName, value: float) -> str:
     """What the number of a point means."""
@@ -321,7 +346,7 @@ def strength(kind: FamilyName, value: float) -> str:
     return texts.get(kind, f"displacement {value:g}" if kind == "displacement" else f"weight {value:g}")
 
 
-def _told(wanted: Needed, noise: Needed | None) -> str:
+def _needed_text(wanted: Needed, noise: Needed | None) -> str:
     if wanted.distortion is None:
         return "not reached" if wanted.believed else "not known, no point of it is to be believed"
     said = f"{'at most ' if wanted.bound else ''}{wanted.distortion:.3g}"

@@ -279,10 +279,14 @@ class Measurement:
     # Words
 
     @property
+    def way(self) -> str:
+        """How the recording is shared, in a few words."""
+        return "shared as it is" if self.policy == AS_IT_IS else f"shared by {self.policy}"
+
+    @property
     def sentence(self) -> str:
         """The verdict in one sentence with its numbers."""
-        way = "shared as it is" if self.policy == AS_IT_IS else f"shared by {self.policy}"
-        what = f"{self.name}, {way}, {self.steps} rows"
+        what = f"{self.name}, {self.way}, {self.steps} rows"
         if self.verdict.name == "leak":
             return f"{what}: tells {self._amount()} of the {self.entropy:.3f} there are; {self._odds()}."
         if self.verdict.name == "no_leak" and self.entropy > 0.0:
@@ -530,6 +534,39 @@ def save_measurements(found: Sequence[Measurement], folder: Path | str) -> list[
     content = {"unit": "nats", "version": __version__, "recordings": [one.to_dict() for one in found]}
     rows = csv_text(COLUMNS, (one.line() for one in found))
     return [write_json(folder / FILE, content), replace_text(folder / TABLE, rows)]
+
+
+RECORDING_HEADS = (
+    *("recording", "rows", "information, nats", "bits", "of H(q)", "likeliest", "mass", "discounted, nats"),
+    *("autocorrelation", "times the noise", "verdict"),
+)
+
+
+def measurements_table(found: Sequence[Measurement]) -> text.Table:
+    """One row per recording, as `veil measure` prints them."""
+    first = found[0]
+    title = f"{first.policy} on {first.system}, by {first.method}; H(q) = {first.entropy:.3f} nats"
+    return text.Table(title, RECORDING_HEADS, [_recording_row(one) for one in found])
+
+
+def _recording_row(found: Measurement) -> tuple[str, ...]:
+    """The residuals are those of the first axis that counts."""
+    information, entropy = found.information, found.entropy
+    interval = f" [{found.low:.3f}, {found.high:.3f}]" if information.error > 0.0 else ""
+    counted = next((axis for axis in found.fit.axes if axis.counts), found.fit.axes[0])
+    return (
+        found.name,
+        str(found.steps),
+        f"{information.value:.3f}{interval}",
+        f"{text.bits(information.value):.3f}",
+        f"{information.value / entropy:.0%}" if entropy > 0.0 else "",
+        found.secret_names[found.likeliest],
+        f"{found.masses.max():.3f}",
+        f"{max(0.0, found.discounted_information.value):.3f}",
+        f"{counted.autocorrelation:+.2f}",
+        f"{counted.std_ratio:.3g}",
+        found.verdict.title,
+    )
 
 
 def plot_measurements(found: Sequence[Measurement]) -> "Figure":

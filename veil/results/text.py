@@ -9,7 +9,7 @@ import html
 import io
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from veil.results.parts import AttackResult, Quantity
 from veil.stats import Mean
@@ -24,6 +24,14 @@ _COUNTS = (
 )
 
 Rows = Sequence[Sequence[str]]
+
+
+class Table(NamedTuple):
+    """Rows of text under heads, with a title."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
 
 
 def at_most(value: float) -> str:
@@ -75,8 +83,8 @@ def mean_text(value: Mean | None, decimals: int = 3) -> str:
         return ""
     if not math.isfinite(value.value):
         return "unknown"
-    error = f" ± {value.error:.{decimals}f}" if math.isfinite(value.error) else ""
-    return f"{signed(value.value, decimals)}{error}"
+    error = f"{value.error:.{decimals}f}" if math.isfinite(value.error) else "unknown"
+    return f"{signed(value.value, decimals)} ± {error}"
 
 
 def signed(value: float, decimals: int) -> str:
