@@ -1,21 +1,44 @@
 """Release laws and kernels: Gaussian, mixture of Gaussians, finite, rounded, point, switched.
 
 A law has a density and a draw, both as pure functions of explicit noise. What else it can do (Gaussian parts,
-masses on atoms, a Gaussian in its place) is asked of the law. A kernel maps (secret, state) to a law.
+masses on atoms, a Gaussian in its place, the same on a public grid) is asked of the law. A kernel maps
+(secret, state) to a law.
 """
 
 import abc
+import functools
 import math
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp, ndtr
 from jaxtyping import Array, Bool, Float, Int
 
 from veil import linalg
 from veil.types import LOG_ZERO, Noise, Scalar, Secret, State, Vector
+
+Grid = tuple[float, ...]
+"""Step per axis of a public grid; 0 where an axis is continuous."""
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def to_grid(value: Vector, grid: Grid) -> Vector:
+    """The nearest point of a grid per axis; its derivative is taken to be that of the value.
+
+    Every program gives the same bits: a count times the step. (A quotient would not do: the compiler replaces
+    some divisions by products.)
+    """
+    steps = jnp.asarray([step if step > 0 else 1.0 for step in grid], value.dtype)
+    nearest = jnp.round(value / steps) * steps
+    return jnp.where(np.asarray(grid) > 0, nearest, value)
+
+
+@to_grid.defjvp
+def _to_grid_jvp(grid: Grid, primals: tuple[Vector], tangents: tuple[Vector]) -> tuple[Vector, Vector]:
+    return to_grid(primals[0], grid), tangents[0]
 
 
 class Law(eqx.Module):
@@ -94,6 +117,13 @@ class Law(eqx.Module):
             "a blind one instead, or share with some Gaussian noise from the start."
         )
 
+    def on_grid(self, grid: Grid) -> "Law":
+        """The law of the value as it is emitted, on a public grid."""
+        raise TypeError(
+            f"A {type(self).__name__} release cannot be emitted on a grid. Use a Gaussian, mixture, finite, "
+            "rounded or point law."
+        )
+
     def masses(self) -> tuple[Float[Array, "J d"], Float[Array, " J"]]:
         """Atoms and their log-masses."""
         raise TypeError(
@@ -166,9 +196,90 @@ class Gaussian(Law):
         wide = linalg.triangular_root(rows, jnp.ones_like(rows[0]))
         return Gaussian(self.mean, jnp.where(jnp.any(sd > 0), wide, self.scale))
 
+    def on_grid(self, grid: Grid) -> "GridGaussian":
+        """The discrete Gaussian on the grid; its noise is at least one step of the grid."""
+        return _on_grid(self, grid)
+
     def entropy(self) -> Scalar:
         """Differential entropy in nats."""
         return 0.5 * (linalg.log_determinant(self.scale) + self.mean.shape[-1] * (1.0 + LOG_TWO_PI))
+
+
+class GridGaussian(Gaussian):
+    """A Gaussian on a public grid: each point has probability proportional to the Gaussian density there.
+
+    Axis by axis, the probability of a point given the axes before it is the density times the step, divided
+    by a sum over the grid. Where the noise of the axis has at least one step as its sd, that sum is one up to
+    2 exp(−2π²) < 6e-9, so that the density of the Gaussian serves as the probability of a point, and formulas
+    for Gaussians hold for what is emitted. Every point of the grid within eight sd of the mean can be drawn,
+    whatever the mean is: no low-order bit of a release tells anything about the mean.
+    """
+
+    grid: Grid = eqx.field(static=True)
+
+    @property
+    def noise_size(self) -> int:
+        """One number per axis moves the value, another one chooses a point of the grid near it."""
+        return 2 * self.mean.shape[-1]
+
+    def sample(self, noise: Noise) -> Vector:
+        """A point of the grid; its derivative is taken to be that of the Gaussian's value."""
+        size = self.mean.shape[-1]
+        values: list[Array] = []
+        moved: list[Array] = []
+        for i in range(size):
+            mean = sum((self.scale[i, j] * moved[j] for j in range(i)), self.mean[i])
+            value = _grid_point(mean, self.scale[i, i], self.grid[i], noise[i], noise[size + i])
+            values.append(value)
+            moved.append((value - mean) / self.scale[i, i])
+        smooth = self.mean + linalg.apply(self.scale, noise[:size])
+        return _straight_through(to_grid(jnp.stack(values), self.grid), smooth)
+
+    def blurred(self, sd: Vector) -> "GridGaussian":
+        """A wider one on the same grid."""
+        wide = super().blurred(sd)
+        return GridGaussian(wide.mean, wide.scale, self.grid)
+
+
+@jax.custom_jvp
+def _straight_through(value: Vector, smooth: Vector) -> Vector:
+    """The value, with the derivative of `smooth`."""
+    del smooth
+    return value
+
+
+@_straight_through.defjvp
+def _straight_through_jvp(primals: tuple[Vector, Vector], tangents: tuple[Vector, Vector]):
+    return primals[0], tangents[1]
+
+
+def _on_grid(law: Gaussian, grid: Grid) -> GridGaussian:
+    least = jnp.asarray(grid, law.mean.dtype)
+    diagonal = jnp.diagonal(law.scale, axis1=-2, axis2=-1)
+    missing = jnp.maximum(least - diagonal, 0.0)
+    scale = law.scale + missing[..., :, None] * jnp.eye(least.shape[0], dtype=law.mean.dtype)
+    return GridGaussian(law.mean, scale, grid)
+
+
+_NEAR = 1.25  # sd of the choice among grid points, in steps
+
+_REACH = 10  # grid points on either side that are chosen among: eight of these sd
+
+
+def _grid_point(mean: Scalar, sd: Scalar, step: float, move: Scalar, choice: Scalar) -> Scalar:
+    """One axis of a discrete Gaussian.
+
+    The sum of a Gaussian and of a discrete Gaussian around it is again a discrete one, up to
+    2 exp(−2π² s² (1 − s²/sd²)) with s the sd of the second in steps; if the noise is too small to be divided
+    in two, all of it is in the second.
+    """
+    if step == 0:
+        return mean + sd * move
+    near = jnp.where(sd > 1.5 * _NEAR * step, _NEAR * step, sd)
+    centre = mean + jnp.sqrt(jnp.maximum(sd**2 - near**2, 0.0)) * move
+    points = jnp.round(centre / step) + np.arange(-_REACH, _REACH + 1)
+    log_weights = -0.5 * ((points * step - centre) / near) ** 2
+    return points[choose(log_weights, choice)] * step
 
 
 def gaussian(mean: Float[Array, "*batch d"], covariance: Float[Array, "*batch d d"]) -> Gaussian:
@@ -242,7 +353,7 @@ class Mixture(Law):
     @property
     def noise_size(self) -> int:
         """One number chooses the component, the others move it."""
-        return 1 + self.parts.mean.shape[-1]
+        return 1 + self.parts.noise_size
 
     def sample(self, noise: Noise) -> Vector:
         """Choose a component by inverse transform of the first number, then sample it."""
@@ -274,6 +385,10 @@ class Mixture(Law):
     def blurred(self, sd: Vector) -> "Mixture":
         """The mixture with noise added to every part."""
         return Mixture(self.log_weights, jax.vmap(lambda part: part.blurred(sd))(self.parts))
+
+    def on_grid(self, grid: Grid) -> "Mixture":
+        """The mixture of its parts on the grid."""
+        return Mixture(self.log_weights, self.parts.on_grid(grid))
 
 
 def match_moments(log_weights: Float[Array, " J"], parts: Gaussian) -> Gaussian:
@@ -328,6 +443,10 @@ class Finite(Law):
         """Its atoms and their log-masses."""
         return self.atoms, self.log_masses
 
+    def on_grid(self, grid: Grid) -> "Finite":
+        """The same masses on the nearest points of the grid."""
+        return Finite(to_grid(self.atoms, grid), self.log_masses)
+
     def smoothed(self) -> Gaussian:
         """Mean and covariance of the atoms, each blurred by a tenth of their range."""
         size = self.atoms.shape[-1]
@@ -364,9 +483,18 @@ class Rounded(Law):
         return self.step * jnp.round(self.value / self.step)
 
     def log_prob(self, value: Vector) -> Scalar:
-        """Log mass: 0 at the grid point, compared bit for bit, −∞ elsewhere."""
+        """Log mass: 0 at the grid point up to a millionth of a step, −∞ elsewhere."""
         nearest = self.sample(jnp.zeros(0, value.dtype))
-        return jnp.where(jnp.all(value == nearest), jnp.zeros((), value.dtype), -jnp.inf)
+        same = jnp.abs(value - nearest) <= 1e-6 * self.step + 4.0 * jnp.finfo(value.dtype).eps * jnp.abs(
+            value
+        )
+        return jnp.where(jnp.all(same), jnp.zeros((), value.dtype), -jnp.inf)
+
+    def on_grid(self, grid: Grid) -> "Rounded":
+        """Rounded to steps that are multiples of those of the grid."""
+        least = jnp.asarray(grid, self.step.dtype)
+        whole = jnp.where(least > 0, least, self.step)
+        return Rounded(self.value, whole * jnp.maximum(jnp.ceil(self.step / whole - 1e-6), 1.0))
 
     def log_choice(self, noise: Noise) -> Scalar:
         """Zero: nothing is chosen."""
@@ -412,6 +540,10 @@ class Point(Law):
         del noise
         return jnp.zeros((), self.value.dtype)
 
+    def on_grid(self, grid: Grid) -> "Rounded":
+        """The nearest point of the grid, which every axis must have."""
+        return Rounded(self.value, jnp.broadcast_to(jnp.asarray(grid, self.value.dtype), self.value.shape))
+
 
 class SwitchedLaw(Law):
     """`inner` if fresh; otherwise all mass on `value`, which the public knows already."""
@@ -450,6 +582,10 @@ class SwitchedLaw(Law):
     def fresh_law(self) -> Law:
         """The law of a new draw."""
         return self.inner.fresh_law()
+
+    def on_grid(self, grid: Grid) -> "SwitchedLaw":
+        """A new draw on the grid, or the old value there."""
+        return SwitchedLaw(self.fresh, to_grid(self.value, grid), self.inner.on_grid(grid))
 
     def as_gaussian(self) -> Gaussian:
         """The Gaussian of a fresh value; the old one with unit covariance where held.

@@ -14,6 +14,7 @@ from veil.attacks.kalman import MisspecifiedPolicy
 from veil.beliefs.base import Belief, FilterSpec
 from veil.leakage.per_step import Measure
 from veil.policies.base import Policy
+from veil.policies.sensed import sensed
 from veil.step import StepOutput, WorldState, begin, first_belief, proceed, share
 from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal
@@ -96,6 +97,7 @@ class Problem(eqx.Module):
             number: of the episode: it selects the secret, and is the public seed.
             key: private randomness.
         """
+        policy = sensed(policy)
         belief_key, error_key, start_key = jr.split(key, 3)
         index = number % self.secrets
         believed = self.scenario.taken_for(index, key=error_key)
@@ -116,6 +118,7 @@ class Problem(eqx.Module):
             seed: the public seed of the episode.
             key: private randomness.
         """
+        policy = sensed(policy)
         draw_key, world_key, measure_key, belief_key = jr.split(key, 4)
         plant, now = self.scenario.plant, play.situation
         belief, stage = share(policy, play.belief, now, seed=seed, key=draw_key)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief, Health
 from veil.policies.base import Policy
+from veil.policies.sensed import sensed
 from veil.step import (
     Record,
     Seed,
@@ -57,6 +58,7 @@ def rollout(
         index: which secret of the world's prior; drawn from the prior if not given.
         believed: what the owner takes its secret for, in the terms of its model; the secret if not given.
     """
+    policy = sensed(policy)
     secret_key, start_key, run_key = jr.split(key, 3)
     if index is None:
         index = jr.categorical(secret_key, system.prior.log_masses).astype(jnp.int32)
@@ -100,6 +102,7 @@ def replay(policy: Policy, transcript: Transcript) -> Float[Array, "T F"]:
     Where they differ in any bit from those in the transcript, the policy that ran is not this one: another
     seed, another number of particles, another build. Statistics do not show such a difference reliably.
     """
+    policy = sensed(policy)
     seed, times = transcript.public_seed, _times(transcript)
 
     def step(belief: Belief, public: tuple[Array, ...]) -> tuple[Belief, Features]:
@@ -126,6 +129,7 @@ def follow(system: System, policy: Policy, belief: Belief, transcript: Transcrip
         transcript: what was made public.
         key: the adversary's own randomness.
     """
+    policy = sensed(policy)
     times = _times(transcript)
     inputs = (times, transcript.external, transcript.shared, transcript.features)
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 from veil.beliefs.base import Belief, Health
 from veil.laws import Law
 from veil.policies.base import Decision, Memory, Policy, Time
+from veil.policies.sensed import emitted, sensed
 from veil.systems.base import System
 from veil.traced import is_identity
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
@@ -106,8 +107,9 @@ def first_law(policy: Policy, secret: Secret, state: State) -> Law:
         state: x_1.
     """
     time = jnp.asarray(1, jnp.int32)
+    policy = sensed(policy)
     decision = policy.decide(first_features(policy), policy.system.initial_external(), time)
-    return decision.release_law(secret, state, policy.init_memory(secret, state))
+    return decision.release_law(secret, state, policy.init_memory(secret, state, key=jr.key(0)))
 
 
 def release_kind(system: System, policy: Policy) -> Law:
@@ -126,6 +128,7 @@ def sees_state(system: System, policy: Policy) -> bool:
     Decided from the traced program of the release: it may copy numbers from the state to their places, and do
     nothing else. A sensor that is the identity at most states (a rectifier, a limit) is none.
     """
+    policy = sensed(policy)
     if not policy.shares_truth or not release_kind(system, policy).fresh_law().is_point:
         return False
     secret, external = system.prior.secrets[0], system.initial_external()
@@ -134,7 +137,7 @@ def sees_state(system: System, policy: Policy) -> bool:
     def release(state: State, secret: Secret, features: Features, external: External, time: Time) -> Vector:
         state = seen(policy, state)
         decision = policy.decide(features, external, time)
-        law = decision.release_law(secret, state, policy.init_memory(secret, state)).fresh_law()
+        law = decision.release_law(secret, state, policy.init_memory(secret, state, key=jr.key(0))).fresh_law()
         return law.sample(jnp.zeros(law.noise_size, state.dtype))
 
     start = system.initial(secret).mean
@@ -178,7 +181,7 @@ def begin(
     law = system.initial(secret)
     state = law.sample(jr.normal(key, (law.noise_size,), law.mean.dtype))
     believed = secret if believed is None else believed
-    memory = policy.init_memory(believed, seen(policy, state))
+    memory = policy.init_memory(believed, seen(policy, state), key=jr.fold_in(key, 1))
     start = jnp.asarray(1, jnp.int32)
     return WorldState(secret, believed, state, system.initial_external(), start, memory)
 
@@ -211,6 +214,7 @@ def share(
         decision = decision.shut_if(live.missing)
     law = decision.release_law(situation.believed, seen(policy, situation.state), situation.memory)
     shared, choice = _draw(law, situation.state, key)
+    shared = emitted(policy.system, shared)
     if live is not None:
         shared = jnp.where(live.known, live.shared, shared)
     step_key = public_key(seed, situation.time)
@@ -239,7 +243,7 @@ def proceed(
         without = system.react(situation.external, None, noise)
         external = jnp.where(stage.decision.withheld, without, external)
     step = seen(policy, situation.state), situation.external, seen(policy, state)
-    memory = policy.update_memory(situation.memory, situation.believed, *step)
+    memory = policy.update_memory(situation.memory, situation.believed, *step, key=jr.fold_in(key, 2))
     return WorldState(situation.secret, situation.believed, state, external, situation.time + 1, memory)
 
 

@@ -73,13 +73,13 @@ class Blurting(PlainPolicy):
 
     has_memory = True
 
-    def init_memory(self, secret, state):
+    def init_memory(self, secret, state, *, key):
         return state
 
     def kernel(self, features, external, time):
         return Remembered()
 
-    def update_memory(self, memory, secret, state, external, after):
+    def update_memory(self, memory, secret, state, external, after, *, key):
         return after
 
     def coast_memory(self, memory, external):
@@ -108,7 +108,7 @@ class Forgetful(PlainPolicy):
 
     system: System
 
-    def init_memory(self, secret, state):
+    def init_memory(self, secret, state, *, key):
         return state
 
     def kernel(self, features, external, time):

@@ -12,6 +12,7 @@ from veil import linalg
 from veil.beliefs.kalman import move, update
 from veil.laws import Gaussian, Kernel
 from veil.policies.base import Policy
+from veil.policies.sensed import sensed
 from veil.systems.base import System
 from veil.types import Noise, Scalar, Secret, State
 
@@ -96,7 +97,7 @@ class Public(eqx.Module):
 
     def kernel(self, policy: Policy) -> Kernel:
         """The kernel that this step's release was drawn from."""
-        return policy.kernel(self.features, self.external, self.time)
+        return sensed(policy).kernel(self.features, self.external, self.time)
 
 
 class Guide(eqx.Module):

@@ -26,6 +26,7 @@ from veil.learners.experience import Replay, Step, explored
 from veil.learners.pathwise import summary
 from veil.policies.base import LearnedPolicy
 from veil.policies.networks import Encoder, Network
+from veil.policies.sensed import sensed
 from veil.problem import Problem
 from veil.registry import LEARNERS
 from veil.settings import PolicyDesign, Preset, TrainSettings
@@ -67,7 +68,7 @@ class Charges(eqx.Module):
 
         def one(belief: Belief, observation: Observation, key: Key) -> tuple[Scalar, Vector]:
             features = policy.features(belief, observation.external, observation.time)
-            kernel = policy.kernel(features, observation.external, observation.time)
+            kernel = sensed(policy).kernel(features, observation.external, observation.time)
             law, output = kernel(observation.secret, observation.state), system.output(observation.state)
             action = described(law, output, scaling)
             if not self.direct:

@@ -134,13 +134,19 @@ class Policy(eqx.Module):
         del left
         return belief
 
-    def init_memory(self, secret: Secret, state: State) -> Memory:
-        """The memory at t = 1, from the owner's secret and x_1; empty by default."""
-        del secret
+    def init_memory(self, secret: Secret, state: State, *, key: Key) -> Memory:
+        """The memory at t = 1; empty by default.
+
+        Args:
+            secret: the owner's.
+            state: x_1.
+            key: private randomness.
+        """
+        del secret, key
         return jnp.zeros(0, state.dtype)
 
     def update_memory(
-        self, memory: Memory, secret: Secret, state: State, external: External, after: State
+        self, memory: Memory, secret: Secret, state: State, external: External, after: State, *, key: Key
     ) -> Memory:
         """The memory at t + 1, from the step (x_t, w_t) -> x_{t+1}.
 
@@ -150,8 +156,9 @@ class Policy(eqx.Module):
             state: x_t.
             external: w_t.
             after: x_{t+1}.
+            key: private randomness.
         """
-        del secret, state, external, after
+        del secret, state, external, after, key
         return memory
 
     def coast_memory(self, memory: Memory, external: External) -> Memory:

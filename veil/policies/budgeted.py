@@ -18,6 +18,7 @@ from veil.laws import Components, Gaussian, Kernel, Law
 from veil.leakage.per_step import Measure
 from veil.policies.base import Decision, Policy, Time
 from veil.policies.geometry import distortion_metric, output_noise
+from veil.policies.sensed import emitted
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State
 
@@ -201,7 +202,7 @@ class Budgeted(Policy):
         if self.exhausted == "blur":
             kernel = BlurredKernel(kernel, sd * self.unit)
         open_, withheld = fits > 0.5, jnp.asarray(self.exhausted == "withhold")
-        return Decision(kernel, charge, open_, withheld & ~open_, sd, expected)
+        return Decision(kernel, charge, open_, withheld & ~open_, sd, emitted(self.system, expected))
 
     def fund(self, belief: Belief, left: Scalar) -> Belief:
         """What is left is what the accountant says."""

@@ -6,8 +6,11 @@ and inputs are then functions of noise that is independent of the secret: nothin
 without any filter, and a true secret that is not on the prior is protected as well. What is needed: the
 owner's own dynamics are right, so that what it recovers is noise; and the environment reacts to y only.
 
-"Nothing" is meant up to rounding: the last digits of the copies do depend on the secret. A floor of noise
-covers them.
+Real sensors round. A rounded state is not a function of the noise alone: read as if it were exact, it would
+give noise that only the true secret can explain, and a reader would know the secret after two releases.
+Where the fields of the system have a resolution, the noise is therefore recovered by the randomised
+probability integral transform of the law of the reading (`veil.beliefs.readings`), and releases go out on the
+public grid. Where they have none, the states are taken to be real numbers, which only a simulation has.
 """
 
 from dataclasses import dataclass
@@ -16,14 +19,17 @@ from typing import ClassVar, Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array, Float
 
+from veil.beliefs.readings import CellFilter, Prediction
 from veil.laws import Gaussian, Law, MemoryKernel, Point, diagonal_gaussian, recovered
-from veil.policies.base import PlainPolicy, Time, optional, per_axis
+from veil.policies.base import Memory, PlainPolicy, Time, optional, per_axis
 from veil.policies.geometry import distortion_metric, geometric_median
+from veil.policies.sensed import state_grid
 from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System
-from veil.types import External, Features, Secret, State
+from veil.types import External, Features, Key, Secret, State
 
 Centre = Literal["mean", "median"]
 
@@ -33,7 +39,8 @@ Copies = Float[Array, "K N"]
 class Counterfactual(PlainPolicy):
     """Share the centre of the outputs that all secrets of the prior would have had under the same noise.
 
-    The memory of the policy is the state of one copy of the system per secret.
+    The memory of the policy is the state of one copy of the system per secret. Where the sensor rounds, it
+    also holds what the owner knows about its state inside the cell of the last reading.
 
     Attributes:
         system: the owner's model.
@@ -51,10 +58,13 @@ class Counterfactual(PlainPolicy):
         if self.centre not in get_args(Centre):
             raise ValueError(f"centre must be one of {', '.join(get_args(Centre))}; got {self.centre!r}.")
 
-    def init_memory(self, secret: Secret, state: State) -> Copies:
-        """x_1 with its noise passed to each initial law; x_1 itself where they coincide."""
+    def init_memory(self, secret: Secret, state: State, *, key: Key) -> Memory:
+        """x_1 with its noise passed to each initial law; x_1 itself where they coincide and it is exact."""
         laws = jax.vmap(self.system.initial)(self.system.prior.secrets)
-        return _transfer(self.system.initial(secret), state, laws)
+        if not any(state_grid(self.system)):
+            return _transfer(self.system.initial(secret), state, laws)
+        cells = CellFilter(self.system)
+        return self._whitened(cells, cells.first(secret), state, laws, key)
 
     def kernel(self, features: Features, external: External, time: Time) -> "CentreKernel":
         """The same kernel at every step."""
@@ -62,17 +72,41 @@ class Counterfactual(PlainPolicy):
         return CentreKernel(self.system, self.sd, self.centre)
 
     def update_memory(
-        self, memory: Copies, secret: Secret, state: State, external: External, after: State
-    ) -> Copies:
+        self, memory: Memory, secret: Secret, state: State, external: External, after: State, *, key: Key
+    ) -> Memory:
         """Every copy takes the step with the noise that the true state took it with."""
-        own = self.system.transition(secret, state, external)
-        step = jax.vmap(self.system.transition, (0, 0, None))
-        return _transfer(own, after, step(self.system.prior.secrets, memory, external))
+        copies, weights = split_memory(self.system, memory)
+        laws = jax.vmap(self.system.transition, (0, 0, None))(self.system.prior.secrets, copies, external)
+        if weights is None:
+            return _transfer(self.system.transition(secret, state, external), after, laws)
+        cells = CellFilter(self.system)
+        return self._whitened(cells, cells.predict(secret, state, weights, external), after, laws, key)
 
-    def coast_memory(self, memory: Copies, external: External) -> Copies:
-        """Every copy takes the step without noise."""
+    def coast_memory(self, memory: Memory, external: External) -> Memory:
+        """Every copy takes the step without noise; where in its cell the state is, is not known any more."""
+        copies, weights = split_memory(self.system, memory)
         step = jax.vmap(self.system.transition, (0, 0, None))
-        return step(self.system.prior.secrets, memory, external).mean
+        moved = step(self.system.prior.secrets, copies, external).mean
+        if weights is None:
+            return moved
+        return jnp.concatenate([moved.ravel(), CellFilter(self.system).anywhere().astype(moved.dtype)])
+
+    def _whitened(
+        self, cells: CellFilter, prediction: Prediction, reading: State, laws: Gaussian, key: Key
+    ) -> Memory:
+        """The copies moved by the noise of a rounded reading, and the weights of its cell."""
+        uniform = jr.uniform(key, (cells.uniform_size,), reading.dtype)
+        found = cells.whiten(prediction, reading, uniform)
+        copies = jax.vmap(lambda law: law.sample(found.noise))(laws)
+        return jnp.concatenate([copies.ravel(), found.log_weights])
+
+
+def split_memory(system: System, memory: Memory) -> tuple[Copies, Float[Array, " J"] | None]:
+    """The copies, and the weights of the cell of the last reading where the system's states are rounded."""
+    if memory.ndim == 2:
+        return memory, None
+    size = (system.prior.secrets.shape[0], len(system.state_fields))
+    return memory[: size[0] * size[1]].reshape(size), memory[size[0] * size[1] :]
 
 
 class CentreKernel(MemoryKernel):
@@ -82,10 +116,10 @@ class CentreKernel(MemoryKernel):
     sd: Float[Array, " Y"] | None
     centre: Centre = eqx.field(static=True)
 
-    def release_law(self, secret: Secret, state: State, memory: Copies) -> Law:
+    def release_law(self, secret: Secret, state: State, memory: Memory) -> Law:
         """Around the centre of the copies' outputs."""
         del secret, state
-        outputs = jax.vmap(self.system.output)(memory)
+        outputs = jax.vmap(self.system.output)(split_memory(self.system, memory)[0])
         weights = jnp.exp(self.system.prior.log_masses)
         if self.centre == "mean":
             centre = weights @ outputs

@@ -13,6 +13,7 @@ from veil.attacks.particle_filter import ParticleFilter, plans, public_steps, ru
 from veil.beliefs.kalman import move
 from veil.laws import LOG_TWO_PI, Gaussian, recovered
 from veil.policies.base import Policy
+from veil.policies.sensed import sensed
 from veil.recordings.reader import Log
 from veil.step import Seed, Transcript, WorldState, first_belief, release_kind, seen, share
 from veil.systems.base import Prior, System
@@ -41,16 +42,18 @@ def releases_on_recording(
         seed: of the public randomness.
         key: private randomness of the draws.
     """
+    policy, own_key = sensed(policy), jr.fold_in(key, 0)
     times = jnp.arange(1, states.shape[0] + 1, dtype=jnp.int32)
     later = jnp.concatenate([states[1:], states[-1:]])  # what comes after the last row is not used
-    own = policy.init_memory(believed, seen(policy, states[0]))
+    own = policy.init_memory(believed, seen(policy, states[0]), key=own_key)
 
     def step(carry, now):
         belief, memory = carry
         (time, state, after, inputs), draw_key = now
         situation = WorldState(believed, believed, state, inputs, time, memory)
         belief, stage = share(policy, belief, situation, seed=seed, key=draw_key)
-        memory = policy.update_memory(memory, believed, seen(policy, state), inputs, seen(policy, after))
+        step = seen(policy, state), inputs, seen(policy, after)
+        memory = policy.update_memory(memory, believed, *step, key=jr.fold_in(own_key, time))
         return (belief, memory), (stage.shared, stage.features)
 
     rows = (times, states, later, external), jr.split(key, states.shape[0])
@@ -65,7 +68,7 @@ def fresh_releases(policy: Policy, transcript: Transcript) -> Bool[Array, " T"]:
     state = system.initial(secret).mean
 
     def one(time: Int[Array, ""], external: Array, features: Array) -> Bool[Array, ""]:
-        return policy.kernel(features, external, time)(secret, state).is_fresh
+        return sensed(policy).kernel(features, external, time)(secret, state).is_fresh
 
     times = jnp.arange(1, transcript.shared.shape[0] + 1, dtype=jnp.int32)
     return jax.vmap(one)(times, transcript.external, transcript.features)

@@ -20,6 +20,7 @@ from veil.beliefs.base import Belief
 from veil.laws import recovered
 from veil.policies.base import Decision, Memory, Policy
 from veil.policies.geometry import expected_start
+from veil.policies.sensed import sensed
 from veil.sharing.ledger import MISSING, Entry
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot, packed, unpacked
 from veil.step import StreamOverride, WorldState, first_belief, share
@@ -83,14 +84,15 @@ def live_step(policy: Policy):
         coins: UInt32[Array, "2"],
     ) -> tuple[Belief, Memory, LiveStep, Noise]:
         state, before = clamped(system, sight.state), clamped(system, sight.state_before)
-        first = policy.init_memory(secret, jnp.where(sight.missing, system.initial(secret).mean, state))
-        updated = policy.update_memory(memory, secret, before, sight.external_before, state)
+        key, memory_key = jr.split(jr.wrap_key_data(coins))
+        begun = jnp.where(sight.missing, system.initial(secret).mean, state)
+        first = policy.init_memory(secret, begun, key=memory_key)
+        updated = policy.update_memory(memory, secret, before, sight.external_before, state, key=memory_key)
         coasted = policy.coast_memory(memory, sight.external_before)
         later = jnp.where(sight.missing | sight.missing_before, coasted, updated)
         memory = jnp.where(public.time == 1, first, jnp.where(ready, memory, later))
         situation = WorldState(secret, secret, state, sight.external, public.time, memory)
         live = StreamOverride(public.left, public.missing, public.known, public.shared)
-        key = jr.wrap_key_data(coins)
         after, made = share(policy, belief, situation, seed=public.seed, key=key, live=live)
         particles = belief.particle_count
         told = LiveStep(
@@ -182,7 +184,7 @@ class StepEngine:
     """
 
     def __init__(self, policy: Policy, secret: np.ndarray, seed: int, file: MemoryFile | None = None):
-        system = policy.system
+        policy, system = sensed(policy), policy.system
         self.step, self._file = 0, file
         # On the device from the start: what changes at every step is all that a call has to move there.
         self._secret, self._seed = jnp.asarray(secret), jnp.asarray(seed, jnp.int32)
@@ -192,7 +194,8 @@ class StepEngine:
         self._external = np.asarray(system.initial_external(), float)
         self._state: np.ndarray | None = None
         self._belief = initial_belief(policy, seed)
-        made = jax.eval_shape(policy.init_memory, secret, self._anywhere)
+        start = jnp.asarray(self._anywhere)
+        made = jax.eval_shape(lambda: policy.init_memory(self._secret, start, key=jr.key(0)))
         self._memory, self._ready = np.zeros(made.shape, made.dtype), False
         example = self._inputs(None, self._external, 0.0, True, None)
         self._program = jax.jit(live_step(policy)).lower(*example).compile()

@@ -4,7 +4,14 @@ from veil.systems.base import Field, Nouns, Prior, Scenario, System, finite_prio
 from veil.systems.gain import Gain
 from veil.systems.platoon import ColouredPlatoon, IdmPlatoon, Platoon
 from veil.systems.scenarios import nominal, other_scenarios
-from veil.systems.variants import KnownStart, WithInitial, WithNoise, WithPrior
+from veil.systems.variants import (
+    KnownStart,
+    WithInitial,
+    WithNoise,
+    WithPrior,
+    WithResolution,
+    with_resolution,
+)
 from veil.systems.vehicles import (
     AcceleratingLeader,
     Controller,
@@ -34,10 +41,12 @@ __all__ = [
     "WithInitial",
     "WithNoise",
     "WithPrior",
+    "WithResolution",
     "finite_prior",
     "fuel_rate",
     "nominal",
     "optimal_velocity",
     "other_scenarios",
     "quasi_random_prior",
+    "with_resolution",
 ]

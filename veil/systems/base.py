@@ -102,12 +102,21 @@ class Field:
         unit: such as "m/s"; empty for a number without unit.
         low: smallest value allowed.
         high: largest value allowed.
+        resolution: of a state, the step of the sensor that reads it; of a release, the step of the public
+            grid that it is emitted on. Same unit as the value; 0 for a continuous value, which only a
+            simulation has.
     """
 
     name: str
     unit: str = ""
     low: float = -math.inf
     high: float = math.inf
+    resolution: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a resolution that is none."""
+        if not 0.0 <= self.resolution < math.inf:
+            raise ValueError(f"The resolution of {self.name} is a step in its unit, 0 or more.")
 
 
 @dataclass(frozen=True)

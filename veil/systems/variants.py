@@ -1,13 +1,14 @@
-"""Any system with one thing changed: its prior, its noise, its start. For scenarios."""
+"""Any system with one thing changed: its prior, its sensor, its noise, its start."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from veil.laws import Gaussian
-from veil.systems.base import Field, Nouns, Prior, System
+from veil.systems.base import Field, Nouns, Prior, Scenario, System
 from veil.types import External, Noise, Scalar, Secret, Shared, State
 
 # pyright: reportIncompatibleVariableOverride=false
@@ -101,6 +102,84 @@ class WithPrior(Variant):
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
         """As in the inner system."""
         return self.inner.transition(secret, state, external)
+
+
+class WithResolution(Variant):
+    """A system whose sensor rounds, and whose releases are emitted on a public grid.
+
+    The states themselves stay real numbers; what the owner reads is rounded.
+
+    Attributes:
+        inner: the system.
+        states: resolution of each coordinate of the state, in its unit.
+        outputs: step of the public grid of each shared coordinate, in its unit.
+    """
+
+    inner: System
+    states: tuple[float, ...] = eqx.field(static=True)
+    outputs: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(self, inner: System, states: Sequence[float], outputs: Sequence[float]):
+        self.inner, self.states, self.outputs = inner, tuple(states), tuple(outputs)
+
+    @property
+    def prior(self) -> Prior:
+        """As in the inner system."""
+        return self.inner.prior
+
+    @property
+    def state_fields(self) -> tuple[Field, ...]:
+        """Those of the inner system, each with its resolution."""
+        pairs = zip(self.inner.state_fields, self.states, strict=True)
+        return tuple(replace(field, resolution=step) for field, step in pairs)
+
+    @property
+    def shared_fields(self) -> tuple[Field, ...]:
+        """Those of the inner system, each with the step of its grid."""
+        pairs = zip(self.inner.shared_fields, self.outputs, strict=True)
+        return tuple(replace(field, resolution=step) for field, step in pairs)
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """As in the inner system."""
+        return self.inner.initial(secret)
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """As in the inner system."""
+        return self.inner.transition(secret, state, external)
+
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """Those of the inner system."""
+        return self.inner.scenarios()
+
+    def misspecified_models(self) -> Mapping[str, System]:
+        """Those of the inner system."""
+        return self.inner.misspecified_models()
+
+
+def with_resolution(system: System, resolution: float | Mapping[str, float]) -> System:
+    """The same system with a sensor that rounds, and releases on a public grid.
+
+    Args:
+        system: any system.
+        resolution: step of the sensor for every coordinate of the state, or by the names of the fields. A
+            shared field of the same name is emitted in the same steps. A name that only a shared field has
+            sets the grid of that field.
+
+    Raises:
+        ValueError: for a name that no field has, and for a state or shared field that is left out.
+    """
+    names = [field.name for field in (*system.state_fields, *system.shared_fields)]
+    steps = dict.fromkeys(names, resolution) if not isinstance(resolution, Mapping) else dict(resolution)
+    unknown, missing = sorted(set(steps) - set(names)), [name for name in names if name not in steps]
+    if unknown or missing:
+        wrong = f"there is no field {unknown[0]}" if unknown else f"the one of {missing[0]} is missing"
+        raise ValueError(
+            f"Give a resolution for each of {', '.join(dict.fromkeys(names))}: {wrong}. Example: "
+            + ",".join(f"{name}=0.01" for name in dict.fromkeys(names))
+            + "."
+        )
+    states = tuple(float(steps[field.name]) for field in system.state_fields)
+    return WithResolution(system, states, tuple(float(steps[field.name]) for field in system.shared_fields))
 
 
 class WithNoise(Variant):
