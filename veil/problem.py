@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, Int
 from veil.attacks.kalman import MisspecifiedPolicy
 from veil.beliefs.base import Belief, FilterSpec
 from veil.leakage.per_step import Measure
-from veil.policies.base import Policy
-from veil.policies.sensed import sensed
+from veil.policies.base import Policy, sensed
 from veil.step import StepOutput, WorldState, begin, first_belief, proceed, share
 from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal

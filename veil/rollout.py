@@ -11,8 +11,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief, Health
-from veil.policies.base import Policy
-from veil.policies.sensed import sensed
+from veil.policies.base import Policy, sensed
 from veil.step import (
     Record,
     Seed,

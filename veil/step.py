@@ -13,8 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Integer
 
 from veil.beliefs.base import Belief, Health
 from veil.laws import Law
-from veil.policies.base import Decision, Memory, Policy, Time
-from veil.policies.sensed import emitted, sensed
+from veil.policies.base import Decision, Memory, Policy, Time, emitted, sensed
 from veil.systems.base import System
 from veil.traced import is_identity
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
@@ -137,7 +136,9 @@ def sees_state(system: System, policy: Policy) -> bool:
     def release(state: State, secret: Secret, features: Features, external: External, time: Time) -> Vector:
         state = seen(policy, state)
         decision = policy.decide(features, external, time)
-        law = decision.release_law(secret, state, policy.init_memory(secret, state, key=jr.key(0))).fresh_law()
+        law = decision.release_law(
+            secret, state, policy.init_memory(secret, state, key=jr.key(0))
+        ).fresh_law()
         return law.sample(jnp.zeros(law.noise_size, state.dtype))
 
     start = system.initial(secret).mean

@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from veil import linalg
 from veil.beliefs.kalman import move, update
 from veil.laws import Gaussian, Kernel
-from veil.policies.base import Policy
-from veil.policies.sensed import sensed
+from veil.policies.base import Policy, sensed
 from veil.systems.base import System
 from veil.types import Noise, Scalar, Secret, State
 

@@ -24,9 +24,8 @@ from veil.learners.critic import Critic, Observation, described
 from veil.learners.design import scaling_of
 from veil.learners.experience import Replay, Step, explored
 from veil.learners.pathwise import summary
-from veil.policies.base import LearnedPolicy
+from veil.policies.base import LearnedPolicy, sensed
 from veil.policies.networks import Encoder, Network
-from veil.policies.sensed import sensed
 from veil.problem import Problem
 from veil.registry import LEARNERS
 from veil.settings import PolicyDesign, Preset, TrainSettings

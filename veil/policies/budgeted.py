@@ -16,9 +16,8 @@ from veil.beliefs.base import Belief, FilterSpec, Health
 from veil.beliefs.observed import ObservedBelief
 from veil.laws import Components, Gaussian, Kernel, Law
 from veil.leakage.per_step import Measure
-from veil.policies.base import Decision, Policy, Time
+from veil.policies.base import Decision, Policy, Time, emitted
 from veil.policies.geometry import distortion_metric, output_noise
-from veil.policies.sensed import emitted
 from veil.systems.base import System
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State
 

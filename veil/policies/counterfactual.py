@@ -26,9 +26,8 @@ from veil.beliefs.readings import CellFilter, Prediction
 from veil.laws import Gaussian, Law, MemoryKernel, Point, diagonal_gaussian, recovered
 from veil.policies.base import Memory, PlainPolicy, Time, optional, per_axis
 from veil.policies.geometry import distortion_metric, geometric_median
-from veil.policies.sensed import state_grid
 from veil.registry import POLICIES, PerAxis
-from veil.systems.base import System
+from veil.systems.base import System, state_grid
 from veil.types import External, Features, Key, Secret, State
 
 Centre = Literal["mean", "median"]

@@ -12,8 +12,7 @@ from veil.attacks.kalman import KalmanBank
 from veil.attacks.particle_filter import ParticleFilter, plans, public_steps, runs
 from veil.beliefs.kalman import move
 from veil.laws import LOG_TWO_PI, Gaussian, recovered
-from veil.policies.base import Policy
-from veil.policies.sensed import sensed
+from veil.policies.base import Policy, sensed
 from veil.recordings.reader import Log
 from veil.step import Seed, Transcript, WorldState, first_belief, release_kind, seen, share
 from veil.systems.base import Prior, System

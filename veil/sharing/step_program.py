@@ -18,9 +18,8 @@ from jaxtyping import Array, Bool, UInt32
 
 from veil.beliefs.base import Belief
 from veil.laws import recovered
-from veil.policies.base import Decision, Memory, Policy
+from veil.policies.base import Decision, Memory, Policy, sensed
 from veil.policies.geometry import expected_start
-from veil.policies.sensed import sensed
 from veil.sharing.ledger import MISSING, Entry
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot, packed, unpacked
 from veil.step import StreamOverride, WorldState, first_belief, share

@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from veil.laws import Gaussian
+from veil.laws import Gaussian, Grid
 from veil.types import External, Key, Noise, Scalar, Secret, Shared, State, as_number
 
 Numbers = Sequence | np.ndarray | Array
@@ -238,6 +238,27 @@ class System(eqx.Module):
         An audit reports how much a reader with such a model learns; by default there are none.
         """
         return {}
+
+
+def state_grid(system: System) -> Grid:
+    """The resolution of each coordinate of the state, 0 where it is continuous."""
+    return tuple(field.resolution for field in system.state_fields)
+
+
+def output_grid(system: System) -> Grid:
+    """The step of the public grid per shared axis, 0 where releases are continuous.
+
+    A system whose states are rounded must emit on a grid along every axis: digits beyond the resolution of
+    the sensor would tell how the release was computed.
+    """
+    grid = tuple(field.resolution for field in system.shared_fields)
+    if any(state_grid(system)) and not all(grid):
+        names = ", ".join(field.name for field in system.shared_fields if field.resolution == 0)
+        raise ValueError(
+            f"The states of this system have a resolution, but the shared {names} has none. Give it one, for "
+            "example that of the sensor."
+        )
+    return grid
 
 
 class Scenario(eqx.Module):
