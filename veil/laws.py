@@ -158,7 +158,9 @@ class Gaussian(Law):
 
     def sample(self, noise: Noise) -> Vector:
         """Mean + scale @ noise."""
-        return self.mean + linalg.apply(self.scale, noise)
+        # Added entry by entry and stacked last: the compiler can take a stack apart again, not a sum of stacks.
+        moved = [self.mean[..., i] + linalg.dot(self.scale[..., i, :], noise) for i in range(noise.shape[-1])]
+        return jnp.stack(moved, axis=-1)
 
     def recover(self, value: Vector) -> Noise:
         """The noise that `sample` would turn into `value`; needs a law that is not degenerate."""

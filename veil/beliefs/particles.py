@@ -202,17 +202,22 @@ class ParticleBelief(Belief):
         drawn = resample(jax.lax.stop_gradient(self.log_weights), keys)
         stay = jnp.arange(count, dtype=drawn.dtype)
         ancestors = jnp.where(low[:, None], drawn, stay[None, :])
-        states = jax.vmap(lambda rows, chosen: rows[chosen])(self.states, ancestors)
+        axes = [self.states[..., i] for i in range(self.states.shape[2])]
+        chosen = [jnp.take_along_axis(axis, ancestors, axis=1, mode="promise_in_bounds") for axis in axes]
+        states = linalg.from_columns(chosen)
         log_weights = jnp.where(low[:, None], _uniform(self.log_weights), self.log_weights)
         return type(self)(self.secrets, self.log_masses, states, log_weights, None, self.scheme)
 
     def _move(self, system: System, external: External, *, key: Key) -> "ParticleBelief":
         """Draw the next states from the transition laws."""
-        laws = _each(lambda secret, state: system.transition(secret, state, external))(
-            self.secrets, self.states
-        )
         noise = _noise(self.scheme, *_shape(self.states), self.states.dtype, key=key)
-        states = jax.vmap(jax.vmap(lambda law, numbers: law.sample(numbers)))(laws, noise)
+
+        def one(secret: Secret, state: State, numbers: Noise) -> tuple[list[Scalar], Gaussian]:
+            law = system.transition(secret, state, external)
+            return list(law.sample(numbers)), law
+
+        coordinates, laws = jax.vmap(jax.vmap(one, (None, 0, 0)))(self.secrets, self.states, noise)
+        states = linalg.from_columns(coordinates)
         kept = laws if self.scheme.proposal.needs_origin else None
         return type(self)(self.secrets, self.log_masses, states, self.log_weights, kept, self.scheme)
 
