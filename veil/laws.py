@@ -158,7 +158,7 @@ class Gaussian(Law):
 
     def sample(self, noise: Noise) -> Vector:
         """Mean + scale @ noise."""
-        # Added entry by entry and stacked last: the compiler can take a stack apart again, not a sum of stacks.
+        # Added entry by entry, stacked last: the compiler can take a stack apart again, not a sum of stacks.
         moved = [self.mean[..., i] + linalg.dot(self.scale[..., i, :], noise) for i in range(noise.shape[-1])]
         return jnp.stack(moved, axis=-1)
 
