@@ -7,6 +7,8 @@ from veil.evaluation.bounds import LeakageBounder, _exact_bound
 class Exact(LeakageBounder):
     """The two sides are one."""
 
+    method = "exact"
+
     bank: KalmanBank
 
     @property

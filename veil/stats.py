@@ -102,6 +102,10 @@ def several(tests: int, errors: float = 3.0) -> float:
 
 ERRORS = 3.0  # standard errors in every interval that people are told
 
+MISSED = float(stats.norm.sf(ERRORS))  # how often one side of such an interval may be wrong: 0.135 %
+
+CONFIDENCE = f"{100.0 * (1.0 - MISSED):.2f} %"  # of one side, for people
+
 
 @dataclass(frozen=True)
 class Leakage:
@@ -111,11 +115,14 @@ class Leakage:
         lower: at most the leakage, in expectation.
         upper: at least the leakage, in expectation; the entropy where nothing better is known.
         entropy: H(q), the most that can leak.
+        limit: upper end of the interval by a bound that holds for rare events as well, wrong with a
+            probability of `MISSED`; None where only the mean and its standard error are known.
     """
 
     lower: Mean
     upper: Mean
     entropy: float
+    limit: float | None = None
 
     @property
     def width(self) -> float:
@@ -130,7 +137,8 @@ class Leakage:
     @property
     def high(self) -> float:
         """Upper end of the interval, errors over episodes included."""
-        return float(np.clip(np.nan_to_num(self.upper.high(ERRORS), nan=np.inf), 0.0, self.entropy))
+        end = self.upper.high(ERRORS) if self.limit is None else self.limit
+        return float(np.clip(np.nan_to_num(end, nan=np.inf), 0.0, self.entropy))
 
 
 BINS = 10

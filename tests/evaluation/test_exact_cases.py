@@ -13,7 +13,7 @@ from veil.attacks.guides import Twisted, Unguided
 from veil.attacks.particle_filter import ParticleFilter
 from veil.evaluation.bounds import ParticleBounder, bounder_candidates
 from veil.evaluation.evaluate import bound_batch
-from veil.evaluation.scoring import MAIN, Scored, failed_fraction, per_component, score
+from veil.evaluation.scoring import MAIN, Charges, Scored, failed_fraction, per_component, score
 from veil.evaluation.verdict import width_limit
 from veil.rollout import play
 from veil.stats import stratified_mean
@@ -114,9 +114,8 @@ def test_a_folded_observation_is_enclosed_or_refused(float64):
     some = slice(0, 48)
     public = records.public
     exact = folded_on_a_grid(case, 0.3, np.asarray(public.external)[some], np.asarray(public.shared)[some])
-    few = Scored(
-        scored.forecast.some(np.arange(48)), scored.lower[some], scored.upper[some], scored.bad[some]
-    )
+    charges = Charges(*(part[some] for part in scored.charges))
+    few = Scored(scored.forecast.some(np.arange(48)), scored.lower[some], charges)
     truth = exact_scores(few, exact)
     below, above = gap(few, truth - few.lower), gap(few, few.upper - truth)
     assert below.value > -4 * below.error and above.value > -4 * above.error

@@ -11,6 +11,7 @@ transcript only, so that given it the true path stays a fair draw.
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -21,7 +22,7 @@ from jaxtyping import Array, Bool, Int
 from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import Observer
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
-from veil.evaluation.scoring import APART, MAIN, TwoSidedBound
+from veil.evaluation.scoring import APART, MAIN, Method, TwoSidedBound
 from veil.policies.base import Policy
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
@@ -71,7 +72,14 @@ AGREE = 1e-7  # releases this close, relative to their size, are the same releas
 
 
 class LeakageBounder(eqx.Module):
-    """One way to bound the leakage of an episode from both sides."""
+    """One way to bound the leakage of an episode from both sides.
+
+    Attributes:
+        method: "exact" if the likelihoods of all secrets are; "coupling" if episodes only agree or do not;
+            else "filter".
+    """
+
+    method: ClassVar[Method] = "filter"
 
     @property
     @abc.abstractmethod
@@ -125,6 +133,8 @@ class ParticleBounder(LeakageBounder):
 class ExactBounder(LeakageBounder):
     """Noise-free sharing of the whole state: the transition densities are the likelihood, exactly."""
 
+    method: ClassVar[Method] = "exact"
+
     system: System
     policy: Policy
 
@@ -158,6 +168,8 @@ class CoupledBounder(LeakageBounder):
     agree, the transcript carries no information about the secret; elsewhere it carries at most the entropy
     H(q) of the prior. Hence the leakage is at most P(they disagree) · H(q).
     """
+
+    method: ClassVar[Method] = "coupling"
 
     system: System
     policy: Policy

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int
 from scipy.special import log_softmax
 
 from veil.attacks.kalman import MisspecifiedPolicy
-from veil.evaluation.bounds import CoupledBounder, LeakageBounder, bounder_candidates
+from veil.evaluation.bounds import LeakageBounder, bounder_candidates
 from veil.evaluation.episodes import (
     PILOT,
     Progress,
@@ -102,7 +102,7 @@ class Evaluation:
     @property
     def coupled(self) -> bool:
         """Whether the bound comes from a coupling, which gives no posterior."""
-        return isinstance(self.bounder, CoupledBounder)
+        return self.bounder is not None and self.bounder.method == "coupling"
 
     @property
     def method(self) -> str:
@@ -215,7 +215,7 @@ def evaluate(
             for bounder in bounders:
                 stage = f"pilot: {bounder.name}, {bounder.particles}"
                 found = bounded(bounder, pilots, numbers, settings.steps, stage)
-                scored = score(found, np.asarray(pilots.index), log_prior)
+                scored = score(found, np.asarray(pilots.index), log_prior, method=bounder.method)
                 width = float(np.nan_to_num(scored.leakage.width, nan=np.inf) + scored.bad.mean())
                 if width < 0.5 * width_limit(scored.entropy):
                     return bounder
@@ -234,7 +234,7 @@ def evaluate(
 
         bound, scored, times = None, unknown(index, log_prior), ()
         if bounder is not None:
-            coupled, blocks = isinstance(bounder, CoupledBounder), list[TwoSidedBound]()
+            blocks = list[TwoSidedBound]()
             while True:  # a block at a time, until the interval is narrow enough or the time is over
                 rows = np.arange(
                     EPISODE_BLOCK * len(blocks), min(EPISODE_BLOCK * (len(blocks) + 1), len(index))
@@ -243,7 +243,8 @@ def evaluate(
                 block = select_episodes(records, rows)
                 blocks.append(bounded(bounder, block, numbers[rows], settings.steps, stage))
                 bound = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
-                scored = score(bound, index[: rows[-1] + 1], log_prior, coupled=coupled)
+                seen_so_far = index[: rows[-1] + 1]
+                scored = score(bound, seen_so_far, log_prior, method=bounder.method, planned=len(index))
                 narrow = scored.leakage.high - scored.leakage.low <= settings.interval
                 late = time.monotonic() - began > settings.seconds
                 if narrow or late or rows[-1] + 1 == len(index):
@@ -255,7 +256,7 @@ def evaluate(
             for length in sorted({-(-settings.steps * part // moments) for part in range(1, moments)}):
                 if length < settings.steps:
                     found = bounded(bounder, some, numbers[rows], length, f"first {length} releases")
-                    early = score(found, index[rows], log_prior, coupled=coupled)
+                    early = score(found, index[rows], log_prior, method=bounder.method)
                     times = (*times, AtStep(length, early.leakage))
 
         return Evaluation(

@@ -7,7 +7,7 @@ episodes and scored on the other. The upper bound is explained in `veil.evaluati
 """
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import numpy as np
@@ -15,11 +15,14 @@ from jaxtyping import Array, Float
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
+from veil.leakage.confidence import stratified_limit
 from veil.results.parts import AtStep, Part
-from veil.stats import ERRORS, Leakage, Mean, stratified_mean
+from veil.stats import ERRORS, MISSED, Leakage, Mean, stratified_mean
 from veil.systems.base import System
 
 PILOT_A, PILOT_B, MAIN, APART = range(4)
+
+Method = Literal["filter", "exact", "coupling"]  # see `Scored`
 
 
 class TwoSidedBound(eqx.Module):
@@ -145,17 +148,24 @@ def bad_episodes(plain: np.ndarray) -> np.ndarray:
     return ~np.isfinite(plain).all(axis=(1, 2)) | ~(apart < DISAGREE)
 
 
-def upper_scores(
-    bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """What each episode is charged, and which episodes were charged the most possible."""
-    plain, pinned = np.asarray(bound.plain), np.asarray(bound.pinned)
-    with np.errstate(invalid="ignore"):
-        bad = bad_episodes(plain[:, [PILOT_A, PILOT_B]])
-        charged = pinned - np.logaddexp.reduce(log_prior + plain[:, MAIN], axis=1)
-    # A number that is not finite in the main run counts as the worst too: never dropped, never helpful.
-    unknown = ~np.isfinite(charged)
-    return np.where(bad | unknown, -log_prior[index], charged), bad | unknown
+class Charges(NamedTuple):
+    """What each episode is charged, (E,).
+
+    Attributes:
+        upper: the charge.
+        excess: the part of it that is the error of the filter, log p̂* − log p̂(θ*). The rest is at most
+            log 1/q(θ*), whatever the filter.
+        bad: episodes charged the most possible.
+    """
+
+    upper: np.ndarray
+    excess: np.ndarray
+    bad: np.ndarray
+
+
+def upper_scores(bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) -> Charges:
+    """What each episode is charged."""
+    return component_upper(bound, index, log_prior, np.arange(len(log_prior)))
 
 
 def forecast_of(bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) -> Forecast:
@@ -167,7 +177,7 @@ def forecast_of(bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) 
 
 def component_upper(
     bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray, groups: np.ndarray
-) -> np.ndarray:
+) -> Charges:
     """What each episode is charged for one component of the secret; `groups` is its value per secret.
 
     The numerator estimates p(y | group of θ*): the pinned run stands for θ*, runs with other random numbers
@@ -175,14 +185,21 @@ def component_upper(
     the argument of the pinned run holds for the mixture as a whole.
     """
     plain, pinned = np.asarray(bound.plain), np.asarray(bound.pinned)
-    numbers = np.where(np.arange(len(groups))[None, :] == index[:, None], pinned[:, None], plain[:, APART])
+    # Where each secret is a group of its own, no run apart is needed and none was made.
+    others = plain[:, APART if plain.shape[1] > APART else MAIN]
+    numbers = np.where(np.arange(len(groups))[None, :] == index[:, None], pinned[:, None], others)
     same = groups[None, :] == groups[index][:, None]
     log_group = np.logaddexp.reduce(np.where(same, log_prior, -np.inf), axis=1)
+
+    def inside(log_likelihood: np.ndarray) -> np.ndarray:
+        return np.logaddexp.reduce(np.where(same, log_prior + log_likelihood, -np.inf), axis=1) - log_group
+
     with np.errstate(invalid="ignore"):
-        inside = np.logaddexp.reduce(np.where(same, log_prior + numbers, -np.inf), axis=1) - log_group
-        charged = inside - np.logaddexp.reduce(log_prior + plain[:, MAIN], axis=1)
-        bad = bad_episodes(plain[:, [PILOT_A, PILOT_B]]) | ~np.isfinite(charged)
-    return np.where(bad, -log_group, charged)
+        charged = inside(numbers) - np.logaddexp.reduce(log_prior + plain[:, MAIN], axis=1)
+        excess = inside(numbers) - inside(plain[:, MAIN])
+        # A number that is not finite counts as the worst too: never dropped, never helpful.
+        bad = bad_episodes(plain[:, [PILOT_A, PILOT_B]]) | ~np.isfinite(charged) | ~np.isfinite(excess)
+    return Charges(np.where(bad, -log_group, charged), np.where(bad, 0.0, excess), bad)
 
 
 @dataclass(frozen=True)
@@ -192,16 +209,27 @@ class Scored:
     Attributes:
         forecast: the auditor's.
         lower: (E,) repaired scores.
-        upper: (E,) charges.
-        bad: (E,) episodes charged the most possible.
-        coupled: whether the bound comes from a coupling, whose error is a rate of disagreement.
+        charges: from above.
+        method: "filter"; "exact" where the forecast is the posterior; "coupling", whose error is a rate of
+            disagreement.
+        planned: how many episodes were meant to be played; as many as there are if 0.
     """
 
     forecast: Forecast
     lower: np.ndarray
-    upper: np.ndarray
-    bad: np.ndarray
-    coupled: bool = False
+    charges: Charges
+    method: Method = "filter"
+    planned: int = 0
+
+    @property
+    def upper(self) -> np.ndarray:
+        """(E,) what each episode is charged."""
+        return self.charges.upper
+
+    @property
+    def bad(self) -> np.ndarray:
+        """(E,) episodes charged the most possible."""
+        return self.charges.bad
 
     @property
     def entropy(self) -> float:
@@ -213,37 +241,102 @@ class Scored:
         """Of the whole."""
         index, prior = self.forecast.index, self.forecast.prior
         lower = stratified_mean(self.lower, index, prior)
-        upper = stratified_mean(self.upper, index, prior)
-        if self.coupled:
-            upper = _coupled(self.bad, self.entropy)
-        if not upper.value < self.entropy:  # never worse than knowing nothing
-            upper = Mean(self.entropy, 0.0)
-        return Leakage(lower, upper, self.entropy)
+        if self.method == "coupling":
+            return _coupled(lower, self.bad, self.entropy)
+        # Of an exact posterior, the divergence from the prior has the mean of the score and a smaller error.
+        exact = self.method == "exact" and not self.bad.any()
+        values = self.forecast.claims() if exact else None
+        return _two_sided(
+            lower, self.charges, index, prior, -self.forecast.log_prior, planned=self.planned, values=values
+        )
 
 
-def score(bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray, *, coupled: bool = False) -> Scored:
-    """Scores of all episodes."""
+def _two_sided(
+    lower: Mean,
+    charges: Charges,
+    index: np.ndarray,
+    prior: np.ndarray,
+    most: np.ndarray,
+    *,
+    planned: int = 0,
+    values: np.ndarray | None = None,
+) -> Leakage:
+    """The leakage with an upper end that holds for rare events as well.
+
+    A charge is a bounded part, limited by betting, and the error of the filter. That has no largest value;
+    its mean is taken with as many standard errors as a tenth of the error probability asks for.
+
+    Args:
+        lower: the lower side.
+        charges: the upper side.
+        index: (E,) true secrets.
+        prior: (K,) their masses.
+        most: (K,) what an episode of each secret can tell.
+        planned: episodes that were meant to be played; as many as there are if 0.
+        values: (E,) what to bet on in place of the bounded part: with the same mean, and at most the largest
+            of `most`.
+    """
+    entropy = float(prior @ most)
+    upper, excess = (stratified_mean(part, index, prior) for part in (charges.upper, charges.excess))
+    if not upper.value < entropy:  # never worse than knowing nothing
+        return Leakage(lower, Mean(entropy, 0.0), entropy)
+    certain = excess.value == 0.0 and excess.error == 0.0
+    bounded = charges.upper - charges.excess
+    if values is not None:
+        bounded, most = values, np.full_like(most, most.max())
+    delta = MISSED if certain else 0.9 * MISSED
+    limit = stratified_limit(bounded, index, prior, most, delta=delta, planned=planned)
+    if not certain:
+        limit += excess.high(float(stats.norm.isf(0.1 * MISSED)))
+    return Leakage(lower, upper, entropy, float(np.clip(limit, 0.0, entropy)))
+
+
+def score(
+    bound: TwoSidedBound,
+    index: np.ndarray,
+    log_prior: np.ndarray,
+    *,
+    method: Method = "filter",
+    planned: int = 0,
+) -> Scored:
+    """Scores of all episodes.
+
+    Args:
+        bound: both sides of every episode.
+        index: (E,) true secrets.
+        log_prior: (K,).
+        method: how the bound was found, see `Scored`.
+        planned: episodes that were meant to be played.
+    """
     forecast = forecast_of(bound, index, log_prior)
-    upper, bad = upper_scores(bound, index, log_prior)
-    return Scored(forecast, repaired(forecast)[0], upper, bad, coupled)
+    charges = upper_scores(bound, index, log_prior)
+    return Scored(forecast, repaired(forecast)[0], charges, method, planned)
 
 
 def unknown(index: np.ndarray, log_prior: np.ndarray) -> Scored:
     """Nothing is known: every episode may tell all."""
     forecast = Forecast(np.zeros((len(index), len(log_prior))), index, log_prior)
-    return Scored(forecast, np.zeros(len(index)), -log_prior[index], np.ones(len(index), bool))
+    zeros = np.zeros(len(index))
+    return Scored(forecast, zeros, Charges(-log_prior[index], zeros, np.ones(len(index), bool)))
 
 
 def per_secret(scored: Scored, names: list[str]) -> tuple[Part, ...]:
-    """What the transcripts of each secret tell about it: D(p(y|θ) ‖ p(y)), at most log 1/q(θ)."""
+    """What the transcripts of each secret tell about it: D(p(y|θ) ‖ p(y)), at most log 1/q(θ).
+
+    By a coupling: each transcript agrees with all others but for the share of episodes that do not, whatever
+    the secret. The divergence is convex, so that it is at most this share of log 1/q(θ).
+    """
     parts = []
     for secret, name in enumerate(names):
         rows = scored.forecast.index == secret
         one = np.zeros(int(rows.sum()), int)
         most = float(-scored.forecast.log_prior[secret])
         lower = stratified_mean(scored.lower[rows], one, np.ones(1))
-        upper = stratified_mean(scored.upper[rows], one, np.ones(1))
-        parts.append(Part(name, Leakage(lower, upper if upper.value < most else Mean(most, 0.0), most)))
+        if scored.method == "coupling":
+            parts.append(Part(name, _coupled(lower, scored.bad, most)))
+            continue
+        charges = Charges(*(part[rows] for part in scored.charges))
+        parts.append(Part(name, _two_sided(lower, charges, one, np.ones(1), np.asarray([most]))))
     return tuple(parts)
 
 
@@ -255,8 +348,8 @@ def per_component(bound: TwoSidedBound, scored: Scored, system: System) -> tuple
         values, groups = np.unique(column, return_inverse=True)
         if not 1 < len(values) < len(secrets):
             continue
-        index = groups[scored.forecast.index]
-        masses = np.array([np.exp(log_prior)[groups == group].sum() for group in range(len(values))])
+        index, prior = scored.forecast.index, np.exp(log_prior)
+        masses = np.array([prior[groups == group].sum() for group in range(len(values))])
         grouped = np.stack(
             [
                 np.logaddexp.reduce((log_prior + scored.forecast.log_likelihood)[:, groups == group], axis=1)
@@ -264,9 +357,17 @@ def per_component(bound: TwoSidedBound, scored: Scored, system: System) -> tuple
             ],
             axis=1,
         ) - np.log(masses)
-        forecast = Forecast(grouped, index, np.log(masses))
-        upper = component_upper(bound, scored.forecast.index, log_prior, groups)
-        parts.append(Part(name, Scored(forecast, repaired(forecast)[0], upper, scored.bad).leakage))
+        forecast = Forecast(grouped, groups[index], np.log(masses))
+        # Averaged over secrets by the prior: within a group some may be rarer than others.
+        lower = stratified_mean(repaired(forecast)[0], index, prior)
+        most = -np.log(masses)[groups]
+        if scored.method == "coupling":
+            parts.append(Part(name, _coupled(lower, scored.bad, float(prior @ most))))
+            continue
+        charges = component_upper(bound, index, log_prior, groups)
+        exact = forecast.claims() if scored.method == "exact" and not scored.bad.any() else None
+        both = _two_sided(lower, charges, index, prior, most, planned=scored.planned, values=exact)
+        parts.append(Part(name, both))
     return tuple(parts)
 
 
@@ -281,12 +382,14 @@ def failed_fraction(bound: TwoSidedBound) -> float:
     return float(np.mean(~np.isfinite(np.asarray(bound.plain)[:, MAIN]).all(axis=1)))
 
 
-def _coupled(bad: np.ndarray, entropy: float) -> Mean:
-    """P(transcripts differ) · H(q): the rate, and as its error what an exact binomial limit allows."""
+def _coupled(lower: Mean, bad: np.ndarray, most: float) -> Leakage:
+    """P(transcripts differ) times what a transcript can tell; the limit of the rate is exact (binomial)."""
     count, hits = len(bad), int(bad.sum())
-    limit = float(stats.beta.ppf(stats.norm.cdf(ERRORS), hits + 1, max(count - hits, 1)))
+    limit = float(stats.beta.ppf(1.0 - MISSED, hits + 1, max(count - hits, 1)))
     rate = hits / count
-    return Mean(rate * entropy, max(limit - rate, 0.0) * entropy / ERRORS)
+    if not rate < 1.0:
+        return Leakage(lower, Mean(most, 0.0), most)
+    return Leakage(lower, Mean(rate * most, max(limit - rate, 0.0) * most / ERRORS), most, limit * most)
 
 
 def refused(leakage: Leakage) -> Leakage:

@@ -83,6 +83,7 @@ def _inputs(measured: VerdictInputs, chance: float) -> dict[str, float | str | b
         "lower_error": leakage.lower.error,
         "upper": leakage.upper.value,
         "upper_error": leakage.upper.error,
+        "upper_limit": leakage.high,
         "entropy": leakage.entropy,
         "width": leakage.width,
         "width_limit": width_limit(leakage.entropy),
@@ -148,10 +149,10 @@ def _consistency(inputs: dict) -> list[str]:
         reasons.append(f"the filter claims {-inputs['calibration']:.3f} nats more than it scores")
     if inputs["rank_p"] < RANK_LEVEL:
         reasons.append(f"the true states do not look drawn from the filter (p = {inputs['rank_p']:.1e})")
-    if inputs["lower_best"] > inputs["upper"] + ERRORS * inputs["upper_error"]:
+    if inputs["lower_best"] > inputs["upper_limit"] + 1e-9:
         reasons.append(
             f"error of the tool: {inputs['best_attack']} gains {inputs['lower_best']:.3f} nats, more than "
-            f"the upper bound of {inputs['upper']:.3f} allows"
+            f"the upper bound of {inputs['upper_limit']:.3f} allows"
         )
     if inputs["accuracy_low"] > inputs["accuracy_allowed"] + 1e-9:
         reasons.append(

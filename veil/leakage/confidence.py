@@ -1,4 +1,4 @@
-"""An upper confidence bound on a bounded mean by betting.
+"""Upper confidence bounds on means of values that are bounded above, by betting.
 
 A gambler bets against "the mean is at least m": with stakes λ in [0, 1), wealth Π (1 + λ (m − x_s)) is a
 supermartingale under that claim, so by Ville's inequality it ever exceeds 1/δ with probability at most δ.
@@ -18,6 +18,8 @@ from veil.leakage.inputs import Labelled, Nats
 from veil.registry import LEAKAGE
 
 STAKES = np.geomspace(0.002, 0.98, 14)
+
+LOWEST = 20.0  # a value is taken to be at least minus this many times the largest one
 
 
 class Confidence(NamedTuple):
@@ -44,6 +46,64 @@ def upper_confidence(values: np.ndarray, delta: float) -> float:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if log_wealth(middle) >= -np.log(delta) else (middle, high)
     return high
+
+
+BOLDEST = 0.95  # share of the wealth that a single value can cost at most
+
+
+def stratified_limit(
+    values: np.ndarray,
+    index: np.ndarray,
+    prior: np.ndarray,
+    most: np.ndarray,
+    *,
+    delta: float,
+    planned: int = 0,
+) -> float:
+    """Upper (1 − delta) confidence limit on Σ_k q_k E[value | secret k], for values at most `most[k]`.
+
+    No lower end is needed, and no normal approximation: a value that is large and so rare that it was never
+    seen is allowed for. Played are whole rounds, one episode per secret. With z = K q_k · value the gambler
+    stakes the same λ on every z of a round, so that its wealth changes by Π_k (1 + λ (m − z_k)), in
+    expectation Π_k (1 + λ (m − E z_k)) ≤ (1 + λ (m − mean_k E z_k))^K ≤ 1 by the inequality of arithmetic
+    and geometric means if the limit m is too low a claim. λ may depend on earlier rounds: it is the stake
+    that is best for their variance and the planned number of episodes. Ville's inequality makes the limit
+    valid at the end of every round, also if one stops early for what was seen.
+
+    Args:
+        values: (E,) in the order of play.
+        index: (E,) the true secrets. Episodes beyond the last whole round are left out.
+        prior: (K,) masses of the secrets.
+        most: (K,) the largest value that an episode of each secret can have.
+        delta: probability that the limit is too low.
+        planned: how many episodes were meant to be played; as many as there are by default.
+    """
+    from scipy.optimize import brentq  # slow to import, and not needed live
+
+    count, top = len(prior), float(prior @ most)
+    groups = [np.asarray(values, float)[index == k] for k in range(count)]
+    rounds = min(len(group) for group in groups)
+    scale = float(np.max(count * prior * most))
+    if rounds == 0 or not np.all(np.isfinite(values)) or scale <= 0.0:
+        return top
+    z = np.stack([group[:rounds] for group in groups], axis=1) * (count * prior / scale)
+    z = np.clip(z, -LOWEST, 1.0)  # from below this is on the safe side; above 1 there is only round-off
+    known = np.clip(z, -1.0, 1.0)
+    seen = count * np.arange(rounds)
+    sums, squares = (np.cumsum(part.sum(axis=1)) - part.sum(axis=1) for part in (known, known**2))
+    variance = (0.25 + np.maximum(squares - sums**2 / np.maximum(seen, 1), 0.0)) / (seen + 1)
+    stakes = np.sqrt(-2.0 * np.log(delta) / (max(planned, count * rounds) * variance))
+
+    def log_wealth(claim: float) -> float:
+        fair = np.minimum(stakes, BOLDEST / (1.0 - claim))[:, None]
+        return float(np.sum(np.log1p(fair * (claim - z))))
+
+    low, high = -LOWEST, 1.0 - 1e-9
+    if log_wealth(high) < -np.log(delta):
+        return top
+    # The wealth grows with the claim. What is added covers what the root finder may be off.
+    end = brentq(lambda claim: log_wealth(claim) + np.log(delta), low, high, xtol=1e-8)
+    return min((float(np.asarray(end)) + 2e-8) * scale, top)
 
 
 def bounded_mean(

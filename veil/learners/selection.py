@@ -57,7 +57,7 @@ class SelectionScore:
     def read(cls, saved: Any) -> "SelectionScore":
         """One that was saved as a dictionary."""
         leakage, cost, distortion = saved["leakage"], Mean(**saved["cost"]), Mean(**saved["distortion"])
-        both = Leakage(Mean(**leakage["lower"]), Mean(**leakage["upper"]), leakage["entropy"])
+        both = Leakage(**leakage | {side: Mean(**leakage[side]) for side in ("lower", "upper")})
         return cls(**saved | {"leakage": both, "cost": cost, "distortion": distortion})
 
     def metrics(self) -> dict[str, float]:

@@ -12,7 +12,7 @@ from veil.results import Audit
 from veil.results import text as words
 from veil.results.parts import TRACKING, Quantity
 from veil.sharing.account import Account
-from veil.stats import ERRORS, Mean
+from veil.stats import CONFIDENCE, ERRORS, Mean
 from veil.systems.base import Nouns
 
 LITTLE = 0.05  # fraction of all there is to know up to which a leakage is called little
@@ -112,8 +112,8 @@ def learning(audit: Audit) -> str:
     least = f"at least {words.at_least(low)}"
     if audit.verdict.certified:
         sides = f"{least} and at most {most}" if low >= 1e-3 else f"at most {most}"
-        return f"{over} it learns {sides} {whole}, three standard errors included."
-    proven = f"{over} it learns {least} {whole}, three standard errors included."
+        return f"{over} it learns {sides} {whole}, with {CONFIDENCE} confidence."
+    proven = f"{over} it learns {least} {whole}, with {CONFIDENCE} confidence."
     if not audit.verdict.refused:
         return proven
     reasons = "; ".join(audit.verdict.reasons) or audit.verdict.name.replace("_", " ")

@@ -28,6 +28,7 @@ from veil.reports.sources import Material, Source
 from veil.results import Audit
 from veil.results import text as words
 from veil.results.parts import AttackResult, Curves, ScenarioResult
+from veil.stats import CONFIDENCE
 
 THREAT = (
     "The adversary of this report is a strong one: it knows the model, the way of sharing and the list of "
@@ -174,8 +175,8 @@ def _over_time(audit: Audit) -> Picture:
     )
     preview = "" if audit.curves is None else ", the grey line is a quick preview by Kalman filters"
     caption = (
-        f"What has leaked after so many releases: {bars} ({told} at the end, three standard errors "
-        f"included){preview}, the dashed line is everything."
+        f"What has leaked after so many releases: {bars} ({told} at the end, each end with "
+        f"{CONFIDENCE} confidence){preview}, the dashed line is everything."
     )
     return Picture(svg(figure), f"Leakage over time, {told} after {audit.horizon} releases.", caption)
 

@@ -225,7 +225,7 @@ GLOSSARY = (
     (
         "interval",
         "The leakage is bounded from below by attacks and from above by a proof; both are averages over "
-        "simulated runs, and three standard errors are added to each.",
+        "simulated runs, widened so that each end is wrong in about one of a thousand such audits.",
     ),
     (
         "distortion",

@@ -27,11 +27,12 @@ from veil.results.parts import (
     each,
     leakage_from_dict,
     leakage_to_dict,
+    mean_to_dict,
     same_result,
     text_of,
     utility_to_dict,
 )
-from veil.stats import ERRORS, Leakage, reliability_bins, several
+from veil.stats import CONFIDENCE, ERRORS, MISSED, Leakage, Mean, reliability_bins, several, stratified_mean
 from veil.systems.base import Nouns
 from veil.version import __version__
 
@@ -187,6 +188,18 @@ class Audit:
         known = self.realised[np.isfinite(self.realised)]
         return (float(np.quantile(known, WORST)), float(known.max())) if len(known) else (0.0, 0.0)
 
+    @property
+    def posterior_divergence(self) -> Mean:
+        """Mean of KL(posterior ‖ prior) by the auditor's posterior, the Rao-Blackwell form of the score.
+
+        For an exact posterior it has the mean of `realised` and a smaller error. It is no bound: a filter
+        that is too sure of itself claims more than it scores.
+        """
+        prior = self.prior()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.where(self.posteriors > 0, self.posteriors * np.log(self.posteriors / prior), 0.0)
+        return stratified_mean(terms.sum(axis=1), self.index, prior)
+
     def realised_quantile(self, fraction: float) -> float:
         """This quantile of what single episodes revealed, nats; NaN where no episode is known."""
         known = self.realised[np.isfinite(self.realised)]
@@ -222,7 +235,7 @@ class Audit:
             if high >= entropy:
                 most = f"everything there is to know, {text.nats(entropy)},"
             sides = f"{least} and at most {most}" if least else f"at most {most}"
-            said = f"leaks {sides} {over}, {ERRORS:g} standard errors included"
+            said = f"leaks {sides} {over}, with {CONFIDENCE} confidence"
             return "; ".join(filter(None, [said, self._guesses(), *self.clauses]))
         proven = f"leaks {least} of the {entropy:.3f} nats there are {over}, errors included"
         if not self.verdict.refused:
@@ -257,8 +270,7 @@ class Audit:
             "Outside: side channels, such as timing, other sensors, or the owner's other messages.",
             "Faults, such as lost or repeated releases, are taken to be independent of the secret.",
             self._average(),
-            f"{ERRORS:g} standard errors over episodes are added; that they suffice is a normal "
-            "approximation.",
+            self._confidence(),
         ]
         if any(row.role == "assisted" for row in self.attacks):
             lines.insert(1, "Attackers called assisted know more than that; they do not enter the verdict.")
@@ -318,6 +330,15 @@ class Audit:
             f"than {quantile:.3f} nats and the worst one {largest:.3f}{whose}."
         )
 
+    def _confidence(self) -> str:
+        rare = "it allows for events so rare that no episode showed them"
+        end = f"The upper end of the interval is too low in at most {MISSED:.2%} of audits; {rare}."
+        if self.leakage.limit is None:
+            end = f"The upper end of the interval is {ERRORS:g} standard errors above the mean."
+        elif self.particles:
+            end += " The error of the filter itself enters by a normal approximation."
+        return f"{end} The lower end is {ERRORS:g} standard errors below the mean, a normal approximation."
+
     def _title(self) -> str:
         return f"Audit of {self.policy} on {self.system}: {self.verdict.name.replace('_', ' ')}"
 
@@ -326,6 +347,9 @@ class Audit:
         entropy, best, worst = self.leakage.entropy, self.best_attack, self.worst_scenario
         interval = f"{text.interval_text(self.interval, entropy)} of {entropy:.3f} nats"
         rows = [(f"leakage of {self.horizon} releases", interval)]
+        if np.any(self.realised):
+            claimed = f"{text.mean_text(self.posterior_divergence)} nats"
+            rows.append(("mean of KL(posterior ‖ prior)", claimed))
         if best is not None:
             right = f"{text.accuracy_text(best)}, by chance {text.percent(self.chance)}"
             rows.append(("best guess is right", f"{right} ({best.name})"))
@@ -360,7 +384,9 @@ class Audit:
             "system": self.system,
             "policy": self.policy,
             "method": self.method,
-            "leakage": leakage_to_dict(self.leakage) | {"interval": self.interval},
+            "leakage": leakage_to_dict(self.leakage)
+            | {"interval": self.interval}
+            | mean_to_dict("posterior_divergence", self.posterior_divergence),
             "horizon": self.horizon,
             "episodes": self.episodes,
             "particles_per_secret": self.particles,

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED, one_panel
 from veil.results.parts import AtStep, AttackResult, Curves, Verdict
-from veil.stats import ERRORS, Bins, Mean
+from veil.stats import CONFIDENCE, ERRORS, Bins, Mean
 
 PANELS = 9  # most secrets that get a panel each
 
@@ -167,7 +167,7 @@ def _interval_bars(panel: Axes, rows: Sequence[AtStep], curves: Curves | None, v
     steps = [row.step for row in rows]
     ends = [(row.leakage.low, row.leakage.high) for row in rows]
     believed = "; upper side not to be believed" if verdict.refused else ""
-    label = f"interval with {ERRORS:g} standard errors{believed}"
+    label = f"interval, {CONFIDENCE} confidence{believed}"
     colour = BLUE if verdict.certified else RED
     if curves is not None:
         times = np.arange(1, len(curves.score) + 1)

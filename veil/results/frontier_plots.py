@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
 from veil.results.parts import SMALLEST, Point
 from veil.settings import FAMILY_WORDS, FamilyName
-from veil.stats import ERRORS, Mean
+from veil.stats import CONFIDENCE, ERRORS, Mean
 
 Families = Mapping[FamilyName, list[Point]]
 
@@ -137,7 +137,7 @@ def _legend(families: Families) -> tuple[list[Line2D], list[str]]:
             [], [], color=colour, marker=marker, markersize=8.5, linewidth=1.8
         )
     bar = Line2D([], [], color=PALE, linewidth=6, alpha=0.5)
-    entries[f"interval, {ERRORS:g} standard errors (marker: upper side)"] = bar
+    entries[f"interval, {CONFIDENCE} confidence (marker: upper side)"] = bar
     if not all(one.trusted for points in families.values() for one in points):
         hollow = Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="", markersize=8.5)
         entries["not to be believed"] = hollow

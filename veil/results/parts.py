@@ -376,7 +376,10 @@ class Point:
 
 
 def leakage_to_dict(found: Leakage) -> Line:
-    """Both sides; `standard_error` is the larger of the two, `low` and `high` include the errors."""
+    """Both sides; `standard_error` is the larger of the two, `low` and `high` include the errors.
+
+    `limit` is the upper end by a bound for rare events; null where `high` is the mean and standard errors.
+    """
     return {
         "lower": found.lower.value,
         "upper": found.upper.value,
@@ -387,13 +390,17 @@ def leakage_to_dict(found: Leakage) -> Line:
         "entropy": found.entropy,
         "low": found.low,
         "high": found.high,
+        "limit": found.limit,
         "standard_errors": ERRORS,
     }
 
 
 def leakage_from_dict(line: Line) -> Leakage:
     """The leakage that these fields speak of."""
-    return Leakage(mean_from_dict(line, "lower"), mean_from_dict(line, "upper"), float(line["entropy"]))
+    limit = None if line["limit"] is None else float(line["limit"])
+    return Leakage(
+        mean_from_dict(line, "lower"), mean_from_dict(line, "upper"), float(line["entropy"]), limit
+    )
 
 
 def utility_to_dict(rows: tuple[Quantity, ...]) -> Line:
