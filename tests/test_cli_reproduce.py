@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 from paper.reproduction import command, engine, stages
 from paper.reproduction.columns import TRUE
 from paper.reproduction.options import Extent
+from paper.reproduction.parts import PARTS
 from paper.reproduction.summary import summaries
 from tests.exact_bounder import exact_candidates
 from veil.beliefs.base import PriorBelief
@@ -116,7 +118,7 @@ def quick():
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory, quick):
+def reproduced(tmp_path_factory, quick):
     """One run, what it printed, and how many trainings it took."""
     folder = tmp_path_factory.mktemp("reproduced")
     return (
@@ -126,8 +128,8 @@ def told(tmp_path_factory, quick):
     )
 
 
-def test_one_column_goes_through_to_the_page(told):
-    folder, (code, out, err), trainings = told
+def test_one_column_goes_through_to_the_page(reproduced):
+    folder, (code, out, err), trainings = reproduced
     assert code == 0, err
     assert trainings == 1 and "pathwise, training" not in out
     page = (folder / "out" / "RESULTS.md").read_text()
@@ -142,8 +144,8 @@ def test_one_column_goes_through_to_the_page(told):
     assert "fuel within 0.2 % of True Data" in out and "not measured" not in out
 
 
-def test_files_say_what_the_page_says(told):
-    folder = told[0] / "out"
+def test_files_say_what_the_page_says(reproduced):
+    folder = reproduced[0] / "out"
     content = json.loads((folder / "results.json").read_text())
     assert list(content["columns"]) == ["true", "pathwise"] and content["unit"] == "nats"
     rows = [line.split(",") for line in (folder / "results.csv").read_text().splitlines()]
@@ -164,8 +166,8 @@ def again(folder):
     return summaries(engine.Work(SMALL, folder, ["pathwise"]))
 
 
-def test_a_second_run_does_no_work_and_a_damaged_stage_is_done_again(told, quick, monkeypatch):
-    folder, trainings = told[0] / "out", len(quick)
+def test_a_second_run_does_no_work_and_a_damaged_stage_is_done_again(reproduced, quick, monkeypatch):
+    folder, trainings = reproduced[0] / "out", len(quick)
     for stage in ("audited", "read", "charged"):
         monkeypatch.setattr(stages, stage, broken)
     with monkeypatch.context() as patch:
@@ -181,8 +183,8 @@ def test_a_second_run_does_no_work_and_a_damaged_stage_is_done_again(told, quick
         assert len(mended["fuel"]) == 4 * SMALL.table_episodes
 
 
-def test_a_damaged_training_is_done_again(told, quick, tmp_path):
-    folder = told[0] / "out"
+def test_a_damaged_training_is_done_again(reproduced, quick, tmp_path):
+    folder = reproduced[0] / "out"
     work = engine.Work(SMALL, folder, ["pathwise"])
     policy = folder / "runs" / "pathwise" / "policy.safetensors"
     whole, trainings = policy.read_bytes(), len(quick)
@@ -191,21 +193,26 @@ def test_a_damaged_training_is_done_again(told, quick, tmp_path):
     assert len(quick) == trainings + 1 and policy.read_bytes() == whole
 
 
-def test_one_table_alone_needs_driving_only(told, monkeypatch, capsys):
-    folder = told[0] / "out"
+def test_one_table_alone_needs_driving_only(reproduced, monkeypatch):
+    folder = reproduced[0] / "out"
     for stage in ("audited", "read", "charged"):
         monkeypatch.setattr(stages, stage, broken)
-    monkeypatch.setattr("sys.argv", ["table_1.py", "--fast", "--out", str(folder), "--only", "pathwise"])
-    command.script("table_1")
-    assert str(folder / "table_1.md") in capsys.readouterr().out
+    code, out, _ = veil("--fast", "--out", folder, "--only", "pathwise", "--part", "table_1")
+    assert code == 0 and str(folder / "table_1.md") in out and "RESULTS.md" not in out
 
 
-def test_stopping_says_that_the_same_command_goes_on(told, monkeypatch):
+def test_help_says_how_the_reproduction_is_started_and_offers_every_part():
+    code, out, _ = veil("--help")
+    assert code == 0 and out.startswith("usage: python -m paper.reproduction [FLAGS]")
+    assert all(part in out for part in PARTS) and set(get_args(command.Part)) == {"all", *PARTS}
+
+
+def test_stopping_says_that_the_same_command_goes_on(reproduced, monkeypatch):
     def stop(work):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("paper.reproduction.parts.everything", stop)
-    code, _, err = veil("--fast", "--out", told[0] / "out")
+    code, _, err = veil("--fast", "--out", reproduced[0] / "out")
     assert code == 130 and "the same command goes on" in err
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 from paper.reproduction.columns import NAMES
 from paper.reproduction.options import FAST, FULL
@@ -22,6 +22,8 @@ Made = TypeVar("Made")
 ALL = "(default: all)"
 
 FOLDER = Path("reproduce")
+
+Part = Literal["all", "figure_1", "figure_2", "table_1", "table_2", "learning_curves"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,11 @@ class Reproduce:
     Example: `python -m paper.reproduction --fast --only pathwise ddpg`
     """
 
+    program: ClassVar[str] = "python -m paper.reproduction"
+
     scope: Scope = field(default_factory=Scope)
+    part: Part = "all"
+    """Figure or table to make by itself, from the stages that it needs"""
     publish: Annotated[Path | None, Flag(default="")] = None
     """Folder to copy RESULTS.md and its pictures to"""
 
@@ -60,6 +66,9 @@ class Reproduce:
         """Do what is missing, write, print."""
         from paper.reproduction import files, parts
 
+        if self.part != "all":
+            written(made(self.scope, parts.PARTS[self.part]))
+            return
         paths, claims = made(self.scope, _meanwhile(parts.everything))
         if self.publish is not None:
             pictures = [path for path in paths if path.suffix == ".png"]
@@ -107,13 +116,3 @@ def made(scope: Scope, make: "Callable[[Work], Made]") -> "Made":
         sys.exit(130)
     except OSError as mistake:
         complain("reproduce", mistake)
-
-
-def script(part: str) -> None:
-    """One part alone, as the scripts in `paper/` do: the same flags, the same folder, the same stages."""
-    from paper.reproduction import parts
-    from veil.cli.main import parse_as
-
-    make = parts.PARTS[part]
-    scope = parse_as(part, Scope, sys.argv[1:])
-    written(made(scope, make))

@@ -16,8 +16,8 @@ CONFIG_TEXT = "TOML file of settings, as `name = value`; flags win over it"
 def page(name: str, kind: type, given: Mapping[str, object] | None = None) -> str:
     """The help of one command.
 
-    A command may have `usual(given)`, its defaults beside what was given, and `shown(setting, given)`, which
-    leaves out what does not matter then.
+    A command may have `usual(given)`, its defaults beside what was given, `shown(setting, given)`, which
+    leaves out what does not matter then, and `program`, the words that start it.
 
     Args:
         name: of the command.
@@ -29,19 +29,24 @@ def page(name: str, kind: type, given: Mapping[str, object] | None = None) -> st
     known = settings(kind, getattr(kind, "usual", lambda given: None)(given))
     known = [one for one in known if shown(one, given)]
     places = [one for one in known if one.positional]
-    usage = " ".join(["usage: veil", name, *(one.metavar for one in places), "[FLAGS]"])
+    usage = " ".join(["usage:", program(name, kind), *(one.metavar for one in places), "[FLAGS]"])
     lines = [usage, "", *_about(inspect.getdoc(kind) or ""), ""]
     for one in places:
-        lines += _entry(one.metavar, _told(one))
+        lines += _entry(one.metavar, _sentence(one))
     titles = {"": "", **groups(kind)}
     for group, title in titles.items():
         own = [one for one in known if one.group == group and not one.positional]
         lines += [title] if title and own else []
         for one in own:
-            lines += _entry(_left(one), _told(one))
+            lines += _entry(_left(one), _sentence(one))
         if not group and known:
             lines += [*_entry("--config FILE", CONFIG_TEXT), *_entry("--help", "Print this page")]
     return "\n".join(lines)
+
+
+def program(name: str, kind: type) -> str:
+    """The words that start a command, as in `veil audit`."""
+    return getattr(kind, "program", f"veil {name}")
 
 
 def _about(text: str) -> list[str]:
@@ -63,7 +68,7 @@ def _left(setting: Setting) -> str:
     return f"{setting.flag} {setting.metavar}"
 
 
-def _told(setting: Setting) -> str:
+def _sentence(setting: Setting) -> str:
     """The sentence, the choices that it does not name, and the default."""
     text = setting.text
     if any(choice not in text for choice in setting.choices):

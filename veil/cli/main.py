@@ -132,7 +132,7 @@ def parse_as(name: str, kind: type[Made], rest: list[str]) -> Made:
         for path in files:
             given |= parser.read_file(path, own)
         given |= parser.read_words(own, rest)
-        parser.complete(own, given, f"See `veil {name} --help`.")
+        parser.complete(own, given, f"See `{help.program(name, kind)} --help`.")
         return parser.build(kind, given, usual(given))
     except ValueError as mistake:  # of the words, or of the settings that they make
         complain(name, mistake)
