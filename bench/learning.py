@@ -74,7 +74,7 @@ def _reach(preset: Preset, steps: int, *, fast: bool) -> dict[str, float]:
     """Train as the command line does by default, and note the first evaluation that is good enough."""
     began, hits = time.perf_counter(), []
 
-    def told(line: dict[str, float]) -> None:
+    def keep(line: dict[str, float]) -> None:
         good = line.get("upper", 1e9) <= NATS and line.get("fresh_distortion", 1e9) <= DISTORTION
         if good and not hits:
             hits.append(time.perf_counter() - began)
@@ -86,7 +86,7 @@ def _reach(preset: Preset, steps: int, *, fast: bool) -> dict[str, float]:
     )
     policy = initial_policy(preset.design, Platoon(), steps, key=KEY)
     trained = train_policy(
-        (problem(Platoon(), steps),), LEARNERS[options.learner]().build(options), policy, options, report=told
+        (problem(Platoon(), steps),), LEARNERS[options.learner]().build(options), policy, options, report=keep
     )
     return {
         "seconds": hits[0] if hits else float("nan"),

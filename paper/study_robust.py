@@ -94,8 +94,10 @@ class Study:
             plants[problem.scenario.name] = (lower.value, upper.value, upper.error)
             distortion = max(distortion, float(found.distortion.mean()))
         row = Row(kind, value, distortion, plants)
-        told = "; ".join(f"{name} {low:.3f} to {high:.3f}" for name, (low, high, _) in plants.items())
-        print(f"{kind:>10} {value:<5g} distortion {distortion:.3f}, worst {row.worst}: {told}", flush=True)
+        leakages = "; ".join(f"{name} {low:.3f} to {high:.3f}" for name, (low, high, _) in plants.items())
+        print(
+            f"{kind:>10} {value:<5g} distortion {distortion:.3f}, worst {row.worst}: {leakages}", flush=True
+        )
         return row
 
 

@@ -213,7 +213,7 @@ def test_tables_hold_the_numbers_and_explain_adds_the_gate(capsys):
     audit = KINDS["uneven_prior"]
     show(audit, explain=False)
     short = capsys.readouterr().out
-    for part in ("0.300 ± 0.002", "0.310 ± 0.002", f"[{0.3166 / math.log(2):.3f}", "told the first state"):
+    for part in ("0.300 ± 0.002", "0.310 ± 0.002", f"[{0.3166 / math.log(2):.3f}", "knows the first state"):
         assert part in short or part[1:] in short
     assert "tracking error, speed" in short and "1.3 ± 0.2" in short and "unknown" in short
     assert "secrets between" in short and "idm drivers" in short

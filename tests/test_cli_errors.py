@@ -64,7 +64,7 @@ def run(finished, tmp_path, monkeypatch):
     return Path(shutil.copytree(finished, "run"))
 
 
-def told(*arguments):
+def message(*arguments):
     """The one sentence, behind progress if there was any."""
     code, out, err = veil(*arguments)
     assert code == 2 and "Traceback" not in out + err, (code, out, err)
@@ -82,13 +82,13 @@ def test_a_flag_and_a_setting_that_are_misspelt_get_the_nearest_one(command, run
     for one in flags:
         wrong = one.flag[:-1] + one.flag[-1] * 2  # an echo at the end
         if wrong not in {other.flag for other in known}:
-            assert f"there is no flag {wrong}. Did you mean {one.flag}?" in told(command, wrong, "1")
+            assert f"there is no flag {wrong}. Did you mean {one.flag}?" in message(command, wrong, "1")
             break
     for one in known:
         wrong = one.name[:-1] + one.name[-1] * 2
         Path("some.toml").write_text(f"{wrong} = 1")
         hint = f"some.toml: there is no setting '{wrong}'. Did you mean {one.name}?"
-        assert hint in told(command, "--config", "some.toml")
+        assert hint in message(command, "--config", "some.toml")
     assert flags or command == "systems"
 
 
@@ -105,7 +105,7 @@ READERS = {
 def test_a_folder_that_is_not_there_is_named(command, run):
     words = READERS.get(command, [command])
     Path("log.csv").write_text("level,push\n0.1,0.2\n0.3,0.1\n")
-    assert "runs/none" in told(*words, "runs/none")
+    assert "runs/none" in message(*words, "runs/none")
 
 
 def cut(path):
@@ -144,7 +144,7 @@ DAMAGES = {
 def test_a_run_that_is_damaged_or_not_finished_is_refused(command, damage, run):
     harm, hint = DAMAGES[damage]
     harm(run)
-    assert hint in told(*READERS[command], run)
+    assert hint in message(*READERS[command], run)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_a_run_that_is_damaged_or_not_finished_is_refused(command, damage, run):
 @pytest.mark.parametrize("command", ["audit", "simulate", "share"])
 def test_a_manifest_that_is_not_understood_is_refused(command, content, hint, run):
     (run / "policy.json").write_text(content)
-    assert hint in told(*READERS[command], run)
+    assert hint in message(*READERS[command], run)
 
 
 def test_metrics_that_were_changed_are_refused_by_the_report(run):
     (run / "metrics.jsonl").write_text('{"upper": 1.0}\n')
-    assert "metrics.jsonl was changed" in told("report", run)
+    assert "metrics.jsonl was changed" in message("report", run)
 
 
 def out_of(command, run):
@@ -179,7 +179,7 @@ def out_of(command, run):
 
 @pytest.mark.parametrize("command", ["audit", "train", "simulate", "frontier", "demo"])
 def test_a_place_below_a_file_is_no_place_to_write_to(command, run):
-    assert "file" in told(*out_of(command, run), Path("file") / "new" / "some.npz")
+    assert "file" in message(*out_of(command, run), Path("file") / "new" / "some.npz")
 
 
 @contextlib.contextmanager
@@ -207,7 +207,7 @@ def test_a_full_disk_ends_a_command_with_a_sentence_and_leaves_no_half_file(comm
     monkeypatch.setattr(frontier, "trace_frontier", stage)
     Path("new/points").mkdir(parents=True)
     with full_disk():
-        assert "File too large" in told(*out_of(command, run), "new")
+        assert "File too large" in message(*out_of(command, run), "new")
     assert not [path for path in Path().rglob("*.part*")]
 
 
@@ -217,7 +217,7 @@ def test_a_training_on_a_disk_that_fills_up_says_so_and_keeps_its_settings(run, 
 
     monkeypatch.setattr(training, "train_run", fit)
     with full_disk(5000):  # room for the settings, not for the checkpoint
-        assert "File too large" in told("train", *TINY, "--out", "new")
+        assert "File too large" in message("train", *TINY, "--out", "new")
     assert not runs.Run.load(Path("new")).finished and not list(Path("new").glob("*.partial"))
 
 

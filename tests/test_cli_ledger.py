@@ -63,8 +63,8 @@ def test_the_last_steps_the_sums_and_the_picture(stream, ledger, tmp_path):
     code, shown, _ = ledger(stream, "--rows", 3)
     assert code == 0 and "the chain holds, 30 entries." in shown
     rows = [line.split() for line in shown.splitlines() if line.strip()[:1].isdigit()]
-    told = [row for row in rows if row[1] in ("released", "blind")]
-    for row, entry in zip(told, entries[-3:], strict=True):
+    shared = [row for row in rows if row[1] in ("released", "blind")]
+    for row, entry in zip(shared, entries[-3:], strict=True):
         left = max(0.0, entry["left"] - entry["charge"])
         numbers = [f"{x:.6f}" for x in (entry["charge"], entry["total"], left)]
         assert row[:5] == [str(entry["step"]), entry["decision"], *numbers]
@@ -159,10 +159,12 @@ def test_a_step_that_was_charged_too_little_is_named_and_ends_with_1(stream, led
     rows[3] = recharge.RecomputedCharges(4, 0.01, 0.01, 0.0, "live")
     monkeypatch.setattr(recharge, "recompute_charges", lambda policy, account, report: rows)
     code, shown, _ = ledger(stream, "--recompute", "--policy", "noise", "--sd", NOISE)
-    assert code == 1 and "Step 21 was charged 0.01 nats, too little: it told 0.0125, 0.0025 above" in shown
+    assert code == 1 and "Step 21 was charged 0.01 nats, too little: it leaked 0.0125, 0.0025 above" in shown
     assert "without a stronger method than their charge: 1;" in shown
-    told = {line.split()[0]: line.split()[-2] for line in shown.splitlines() if line.endswith("quadrature")}
-    assert (told["12"], told["13"], told["21"]) == ("0.013000", "0.009000", "0.012500")
+    charges = {
+        line.split()[0]: line.split()[-2] for line in shown.splitlines() if line.endswith("quadrature")
+    }
+    assert (charges["12"], charges["13"], charges["21"]) == ("0.013000", "0.009000", "0.012500")
 
 
 def test_a_stream_with_private_memory_has_a_ledger_too(ledger, tmp_path):

@@ -78,9 +78,9 @@ def test_folders_are_named_after_the_system_alone():
     ],
 )
 def test_what_cannot_be_loaded_is_told_in_one_sentence(here, name, words):
-    with pytest.raises(Mistake) as told:
+    with pytest.raises(Mistake) as mistake:
         subject.build_system(name.format(here))
-    assert words in str(told.value) and "\n" not in str(told.value)
+    assert words in str(mistake.value) and "\n" not in str(mistake.value)
 
 
 @pytest.fixture

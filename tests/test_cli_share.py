@@ -35,7 +35,7 @@ class Pipe(io.BytesIO):
 
 
 def veil(*arguments, given=()):
-    """Exit code, output and what was told; `given` are lines of input."""
+    """Exit code, output and messages; `given` are lines of input."""
     source, out, err, code = Pipe(), Pipe(), io.StringIO(), 0
     source.write(b"".join(json.dumps(one).encode() + b"\n" for one in given))
     source.seek(0)
@@ -254,8 +254,8 @@ def test_ctrl_c_and_a_reader_who_leaves_end_it_with_a_word():
     process.stdin.write(json.dumps(line(2)).encode() + b"\n" + json.dumps(line(3)).encode() + b"\n")
     process.stdin.close()
     assert process.wait(timeout=60) == 1
-    told = Path("errors").read_text()
-    assert told.endswith("nobody reads the output any more. The same command goes on.\n")
-    assert "Traceback" not in told and "Exception" not in told
+    messages = Path("errors").read_text()
+    assert messages.endswith("nobody reads the output any more. The same command goes on.\n")
+    assert "Traceback" not in messages and "Exception" not in messages
     code, out, err = started(given=[line(2, 7.0)])
     assert code == 0 and "ready at step 3" in err and json.loads(out)["step"] == 2

@@ -27,13 +27,13 @@ def files(tmp_path_factory):
     """One file of noise by its name, and one of a run folder whose policy looks at a belief."""
     place = tmp_path_factory.mktemp("simulated")
     size = ["--episodes", EPISODES, "--steps", STEPS]
-    told = veil(
+    ended = veil(
         "simulate", "gain", "--policy", "noise", "--sd", SD, *size, "--out", place / "new" / "noise.npz"
     )
-    assert told[0] == 0, told[2]
+    assert ended[0] == 0, ended[2]
     assert veil("train", "gain", "--policy", "transport", "--out", place / "run")[0] == 0
     assert veil("simulate", place / "run", *size, "--out", place / "run.npz")[0] == 0
-    return place, told
+    return place, ended
 
 
 def arrays(path):

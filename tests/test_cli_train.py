@@ -51,16 +51,16 @@ def unhurried():
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def trained(tmp_path_factory):
     """One training, and what it printed."""
     folder = tmp_path_factory.mktemp("run") / "new"
     return folder, veil("train", *TINY, "--out", folder)
 
 
 @pytest.fixture
-def run(told, tmp_path):
+def run(trained, tmp_path):
     """A copy of its folder."""
-    return Path(shutil.copytree(told[0], tmp_path / "run"))
+    return Path(shutil.copytree(trained[0], tmp_path / "run"))
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def engine(monkeypatch):
 
 
 def stop_after(monkeypatch, update):
-    """Ctrl-C as soon as this update is told."""
+    """Ctrl-C as soon as this update is reported."""
 
     def tell(line):
         if line["update"] == update:
@@ -92,8 +92,8 @@ def change(folder, edit):
     (folder / "run.json").write_text(json.dumps(content))
 
 
-def test_training_fills_a_folder_and_says_what_to_do_next(told):
-    folder, (code, out, err) = told
+def test_training_fills_a_folder_and_says_what_to_do_next(trained):
+    folder, (code, out, err) = trained
     assert code == 0, err
     files = ["checkpoint.safetensors", "config.toml", "environment.json", "learning.png", "metrics.jsonl"]
     files += ["policy.json", "policy.safetensors", "run.json"]
@@ -105,8 +105,8 @@ def test_training_fills_a_folder_and_says_what_to_do_next(told):
     assert (folder / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_folder_says_how_it_was_trained_and_what_came_out(told):
-    content = json.loads((told[0] / "run.json").read_text())
+def test_the_folder_says_how_it_was_trained_and_what_came_out(trained):
+    content = json.loads((trained[0] / "run.json").read_text())
     assert content["system"] == "gain" and content["steps"] == 3 and content["leakage"] == "estimate"
     assert content["design"] == asdict(PolicyDesign(width=4)) and content["objective"] == asdict(
         ObjectiveWeights()
@@ -114,15 +114,17 @@ def test_the_folder_says_how_it_was_trained_and_what_came_out(told):
     assert content["training"] == asdict(
         TrainSettings(updates=4, episodes=3, evaluate_every=2, evaluation_episodes=6)
     )
-    last = [line for line in runs.history(told[0]) if line["update"] == content["result"]["best"]]
+    last = [line for line in runs.history(trained[0]) if line["update"] == content["result"]["best"]]
     for line in last:  # the kept policy is evaluated once more in the end: the very same numbers
         assert content["result"]["upper"] == line["upper"] and content["result"]["cost"] == line["fresh_cost"]
     assert content["result"]["updates"] == 4
 
 
-def test_the_file_of_settings_in_the_folder_makes_the_same_again(told, tmp_path):
-    again = main.parse(["train", "--config", str(told[0] / "config.toml"), "--out", str(tmp_path / "other")])
-    assert isinstance(again, train.Train) and again.settings == runs.Run.load(told[0]).settings
+def test_the_file_of_settings_in_the_folder_makes_the_same_again(trained, tmp_path):
+    again = main.parse(
+        ["train", "--config", str(trained[0] / "config.toml"), "--out", str(tmp_path / "other")]
+    )
+    assert isinstance(again, train.Train) and again.settings == runs.Run.load(trained[0]).settings
     folder = tmp_path / "ready"
     assert veil("train", "gain", "--policy", "noise", "--sd", "0.3", "--seed", "4", "--out", folder)[0] == 0
     ready = main.parse(["train", "--config", str(folder / "config.toml")])
@@ -130,18 +132,18 @@ def test_the_file_of_settings_in_the_folder_makes_the_same_again(told, tmp_path)
     assert "updates" not in (folder / "config.toml").read_text()  # nothing was trained
 
 
-def test_the_manifest_says_what_the_arrays_are(told):
+def test_the_manifest_says_what_the_arrays_are(trained):
     """Every array at its path in the policy, and the numbers that are not arrays."""
     from importlib.metadata import version
 
     from safetensors.numpy import load_file
 
     arrays, found = (
-        load_file(told[0] / "policy.safetensors"),
-        json.loads((told[0] / "policy.json").read_text()),
+        load_file(trained[0] / "policy.safetensors"),
+        json.loads((trained[0] / "policy.json").read_text()),
     )
     with jax.enable_x64(True):
-        policy = runs.load_policy(told[0], Gain())
+        policy = runs.load_policy(trained[0], Gain())
     for one in found["arrays"]:
         array = arrays.pop(one["name"])
         leaf = eval(f"policy{one['path']}", {"policy": policy})
@@ -149,11 +151,11 @@ def test_the_manifest_says_what_the_arrays_are(told):
         assert np.array_equal(array, np.asarray(leaf, array.dtype)), one["path"]
     assert not arrays and found["schema"] == 1 and found["dtype"] == "float32"
     assert found["particles_per_secret"] == 0 and found["thresholds"]["low_limit"] == pytest.approx(0.05)
-    assert found["sha256"] == hashlib.sha256((told[0] / "policy.safetensors").read_bytes()).hexdigest()
-    machine = json.loads((told[0] / "environment.json").read_text())
+    assert found["sha256"] == hashlib.sha256((trained[0] / "policy.safetensors").read_bytes()).hexdigest()
+    machine = json.loads((trained[0] / "environment.json").read_text())
     assert machine["python"] == platform.python_version() and machine["machine"] == platform.machine()
     assert all(version(name) == given for name, given in machine["packages"].items())
-    assert platform.node() not in (told[0] / "environment.json").read_text()
+    assert platform.node() not in (trained[0] / "environment.json").read_text()
 
 
 def test_the_manifest_of_particles_says_how_many_and_when_they_are_resampled(tmp_path):
@@ -164,7 +166,7 @@ def test_the_manifest_of_particles_says_how_many_and_when_they_are_resampled(tmp
     assert found["dtype"] == "float64" and found["policy"] == "Transport"
 
 
-def test_a_loaded_policy_is_the_trained_one(told):
+def test_a_loaded_policy_is_the_trained_one(trained):
     """Looked at once more it gives the numbers of the file."""
     from veil.learners import evaluate_family
     from veil.problem import Problem
@@ -172,11 +174,11 @@ def test_a_loaded_policy_is_the_trained_one(told):
     from veil.types import as_float32
 
     with jax.enable_x64(True):
-        policy = runs.load_policy(told[0], Gain())
+        policy = runs.load_policy(trained[0], Gain())
     assert isinstance(policy, policies.ResidualPolicy) and policy.network.layers[0].weight.dtype == "float64"
     with jax.enable_x64(False):
         score = evaluate_family((Problem(nominal(as_float32(Gain())), 3, Objective()),), policy, 6, 0)
-    result = runs.Run.load(told[0]).result
+    result = runs.Run.load(trained[0]).result
     assert result is not None
     assert (score.leakage.upper.value, score.cost.value) == pytest.approx(
         (result.upper, result.cost), abs=1e-12
@@ -189,7 +191,7 @@ def test_the_same_command_trains_once(run, engine):
     assert "Already trained" in out and f"veil audit {run}" in out
 
 
-def test_an_interrupted_training_goes_on_with_the_same_bits(told, tmp_path, monkeypatch):
+def test_an_interrupted_training_goes_on_with_the_same_bits(trained, tmp_path, monkeypatch):
     folder = tmp_path / "new"
     with monkeypatch.context() as patch:
         stop_after(patch, 3)
@@ -200,19 +202,19 @@ def test_an_interrupted_training_goes_on_with_the_same_bits(told, tmp_path, monk
     assert code == 2 and "not finished" in err and f"veil train gain {words} --out {folder}" in err
     code, _, err = veil("train", *TINY, "--out", folder)
     assert code == 0 and "going on after update 2" in err
-    assert (folder / "policy.safetensors").read_bytes() == (told[0] / "policy.safetensors").read_bytes()
-    ours, theirs = runs.history(folder), runs.history(told[0])
+    assert (folder / "policy.safetensors").read_bytes() == (trained[0] / "policy.safetensors").read_bytes()
+    ours, theirs = runs.history(folder), runs.history(trained[0])
     assert [{**line, "seconds": 0} for line in ours] == [{**line, "seconds": 0} for line in theirs]
 
 
-def test_a_damaged_checkpoint_is_told_and_training_begins_again(run, told):
+def test_a_damaged_checkpoint_is_reported_and_training_begins_again(run, trained):
     change(run, lambda content: (content.pop("result"), content.pop("policy")))
     content = (run / "checkpoint.safetensors").read_bytes()
     (run / "checkpoint.safetensors").write_bytes(content[: len(content) // 2])
     code, _, err = veil("train", *TINY, "--out", run)
     assert code == 0 and "checkpoint.safetensors is damaged, so training begins again" in err
     assert "going on" not in err
-    assert (run / "policy.safetensors").read_bytes() == (told[0] / "policy.safetensors").read_bytes()
+    assert (run / "policy.safetensors").read_bytes() == (trained[0] / "policy.safetensors").read_bytes()
 
 
 def cut(folder):

@@ -99,7 +99,7 @@ def test_a_judge_knows_the_plant_where_the_policy_does_not(float64):
     )
     external, shared, features = (np.asarray(part) for part in (external, shared, features))
     masses, means, sds = np.exp(features[..., :3]), features[..., 3:6], features[..., 6:]
-    assert np.max(np.abs(masses - 1 / 3)) < 1e-6  # by its own belief nothing was ever told
+    assert np.max(np.abs(masses - 1 / 3)) < 1e-6  # by its own belief nothing ever leaked
     slopes = np.mean(sds, axis=-1, keepdims=True) / sds  # the barycentre on a line
     intercepts = np.mean(means, axis=-1, keepdims=True) - slopes * means
     lines = [part[..., [2, 1]] for part in (intercepts, slopes)]  # what the owner takes the secrets for

@@ -374,16 +374,16 @@ def test_looks_know_the_time_that_had_passed():
 
 
 def test_a_second_process_fills_the_folder_and_the_first_does_nothing_again(tmp_path, monkeypatch):
-    told = []
+    lines = []
     work = Work(
         Extent(2, 2, 8, 2, 2, particles=16, training_fraction=0.01),
         tmp_path,
         (TRUE,),
-        lambda *line: told.append(line),
+        lambda *line: lines.append(line),
     )
     with background(work, TRUE, prepare):
         pass
-    assert {line[0] for line in told} >= {f"{TRUE}: audited", f"{TRUE}: driven"}
+    assert {line[0] for line in lines} >= {f"{TRUE}: audited", f"{TRUE}: driven"}
     for stage in ("driven", "audited", "read", "charged"):
         monkeypatch.setattr(stages, stage, None)  # whoever called it would fail
     measure(work, (TRUE,))

@@ -45,7 +45,7 @@ class Story:
     answers: dict[int, set[bytes]] = field(default_factory=dict)
     rests: list[tuple[int, bytes]] = field(default_factory=list)  # of lines that were cut, and their step
     codes: list[int] = field(default_factory=list)  # of the processes
-    told: list[str] = field(default_factory=list)  # by the processes, to their owner
+    messages: list[str] = field(default_factory=list)  # of the processes, for their owner
     states: list[float] = field(default_factory=list)
     externals: list[float] = field(default_factory=list)
 
@@ -130,10 +130,10 @@ def drive(story: Story, deaths: list[Death], seed: int = 0) -> None:
         story.rests += [(step, rest)] if rest else []
         story.codes.append(code if code is not None else 0)
         errors = story.folder / "errors"
-        story.told.append(errors.read_text() if errors.exists() else "")
+        story.messages.append(errors.read_text() if errors.exists() else "")
         errors.unlink(missing_ok=True)
         if code != (0 if death == NEVER else -signal.SIGKILL):
-            raise AssertionError(f"{death} ended with {code}: {story.told[-1]}")
+            raise AssertionError(f"{death} ended with {code}: {story.messages[-1]}")
 
 
 def _asks_again(story: Story, life: Life, step: int) -> bool:
@@ -179,7 +179,7 @@ def examine(story: Story, deaths: list[Death]) -> str:
     assert story.codes == [-signal.SIGKILL] * len(deaths) + [0], "a process that ended otherwise"
     check_answers(story.answers, story.rests, story.steps)
     entries = check_ledger(story.ledger, story.answers)
-    repairs = check_repairs([death.point for death in deaths], story.told)
+    repairs = check_repairs([death.point for death in deaths], story.messages)
     if story.policy == "noise":
         check_spending(story.ledger, entries, BUDGET, exhausted=story.exhausted, steps=story.steps)
         found = f"{entries[-1]['total']:.4g} nats charged, the same in a replay"
@@ -190,7 +190,7 @@ def examine(story: Story, deaths: list[Death]) -> str:
     counts = collections.Counter(death.point for death in deaths)
     kinds = ", ".join(f"{count} {point}" for point, count in sorted(counts.items()))
     return (
-        f"{story.policy}: {len(deaths)} kills ({kinds}), {repairs} repairs told; "
+        f"{story.policy}: {len(deaths)} kills ({kinds}), {repairs} repairs reported; "
         f"{story.steps} steps, each with one value; {found}."
     )
 
@@ -202,9 +202,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    if given.steps <= given.kills + SNAPSHOTS:
+        parser.error(f"give more than --steps {given.kills + SNAPSHOTS}: each kill has a step of its own")
+    fewer = max(6, given.kills // 10)
     for policy, kills, steps in (
         ("noise", given.kills, given.steps),
-        ("counterfactual", max(6, given.kills // 10), max(12, given.steps // 10)),
+        ("counterfactual", fewer, max(fewer + SNAPSHOTS + 2, given.steps // 10)),
     ):
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:

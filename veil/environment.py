@@ -157,7 +157,7 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
                 jr.key(int(self.np_random.integers(1 << 31))),
             )
             self._play, seen = _begin(self.problem, self.policy, self._seed, self._key)
-        return _told(seen), {}
+        return _observation(seen), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Share once by this kernel."""
@@ -169,7 +169,7 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
         charged = {name: float(getattr(outcome, name)) for name in ("leakage", "cost", "distortion")}
         reward, ended = -float(self.problem.objective.total(outcome)), int(play.situation.time) > self.steps
         self._play = None if ended else play
-        return _told(seen), reward, ended, False, charged
+        return _observation(seen), reward, ended, False, charged
 
 
 @eqx.filter_jit
@@ -196,5 +196,5 @@ def _observed(policy: ActionPolicy, belief: Belief, external: External, time: Ar
     return jnp.concatenate([jnp.exp(belief.log_masses), means.reshape(-1), sds.reshape(-1), public])
 
 
-def _told(seen: Array) -> np.ndarray:
+def _observation(seen: Array) -> np.ndarray:
     return np.clip(np.asarray(seen, np.float32), -_FAR, _FAR)

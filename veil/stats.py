@@ -100,7 +100,7 @@ def several(tests: int, errors: float = 3.0) -> float:
     return float(stats.norm.isf(stats.norm.sf(errors) / max(tests, 1)))
 
 
-ERRORS = 3.0  # standard errors in every interval that people are told
+ERRORS = 3.0  # standard errors in every interval that is reported
 
 MISSED = float(stats.norm.sf(ERRORS))  # how often one side of such an interval may be wrong: 0.135 %
 

@@ -34,10 +34,10 @@ def background(work: Work, name: str, prepare: Callable[[], None]) -> Iterator[N
         prepare: sets up JAX in the other process as it is set up here; importable by name.
     """
     context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
-    told = context.SimpleQueue()
-    child = context.Process(target=_child, args=(name, prepare, work.extent, work.folder, told), daemon=True)
+    queue = context.SimpleQueue()
+    child = context.Process(target=_child, args=(name, prepare, work.extent, work.folder, queue), daemon=True)
     child.start()
-    listener = threading.Thread(target=_listen, args=(told.get, work.report), daemon=True)
+    listener = threading.Thread(target=_listen, args=(queue.get, work.report), daemon=True)
     listener.start()
     try:
         yield
@@ -45,16 +45,16 @@ def background(work: Work, name: str, prepare: Callable[[], None]) -> Iterator[N
     finally:
         child.terminate()
         child.join()
-        told.put(None)
+        queue.put(None)
         listener.join()
 
 
-def _child(name: str, prepare: Callable[[], None], extent: Extent, folder: Path, told) -> None:
+def _child(name: str, prepare: Callable[[], None], extent: Extent, folder: Path, queue) -> None:
     """Measure; Ctrl-C ends it quietly, for the first process speaks."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         prepare()
-        measure(Work(extent, folder, (name,), lambda *line: told.put(line)), (name,))
+        measure(Work(extent, folder, (name,), lambda *line: queue.put(line)), (name,))
     except KeyboardInterrupt:
         pass
 

@@ -72,12 +72,12 @@ def _privacy(one: Summary) -> list[str]:
     tracking = "–" if reader is None else ", ".join(f"{error:.3f}" for error in reader.tracking)
     error = max(one.leakage.lower.error, one.leakage.upper.error if one.trusted else 0.0)
     return [
-        *(one.column.title, told(one), f"{error:.3f}", ranged(one.distortion), posterior, tracking),
+        *(one.column.title, leakage_text(one), f"{error:.3f}", ranged(one.distortion), posterior, tracking),
         *(ranged(one.bound, 2), ranged(one.clamped, 2)),
     ]
 
 
-def told(one: Summary) -> str:
+def leakage_text(one: Summary) -> str:
     """The leakage from both sides; only from below where no bound from above is believed."""
     lower = max(one.leakage.lower.value, 0.0)
     if not one.trusted:

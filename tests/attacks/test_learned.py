@@ -154,21 +154,21 @@ def test_the_validation_score_is_that_of_the_attack_on_the_validation_episodes()
 
 
 def test_the_same_key_gives_the_same_attack_and_another_key_another():
-    told, asked = [], []
+    calls, asked = [], []
 
     def play(numbers):
         asked.extend(np.asarray(numbers).tolist())
         return player("noisy")(numbers)
 
     def progress(done, total):
-        told.append((done, total))
+        calls.append((done, total))
 
     same, again = train_attack(play, SYSTEM.prior, **SIZES, key=jr.key(0), progress=progress)
     other, _ = train_attack(play, SYSTEM.prior, **SIZES, key=jr.key(1))
     attack, training = trained("noisy")
     assert eqx.tree_equal(attack, same) and not eqx.tree_equal(attack, other)
     assert np.array_equal(training.train, again.train) and training.chosen == again.chosen > 0
-    assert told == [(done, 200) for done in training.update[1:].tolist()]
+    assert calls == [(done, 200) for done in training.update[1:].tolist()]
     assert asked[: len(asked) // 2] == list(range(EPISODES + VALIDATION))  # each once: none is in both parts
 
 

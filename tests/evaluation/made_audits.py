@@ -50,7 +50,7 @@ def audit(
     strength = 0.16 + 3 * max(lower, 0.0) / max(entropy, 1.0)
     posteriors, index, realised = forecasts(strength, prior, episodes)
     rows = [attack(who, lower - 0.001 * j, accuracy - 0.01 * j) for j, who in enumerate(NAMES)]
-    rows += [attack("told the first state", lower + 0.004, accuracy, "assisted")]
+    rows += [attack("knows the first state", lower + 0.004, accuracy, "assisted")]
     rows += [attack("takes noise for none", lower - 0.02, accuracy - 0.02, "mismatched")]
     inputs = {"lower_best": max(0.0, lower - 3.5 * error), "best_attack": "Bayes", "applicable": True}
     inputs |= {"calibration_limit": -math.inf, "width": upper - lower, "rank_p": 0.31}

@@ -20,8 +20,8 @@ def likelihoods_of_rare_leak(rate, rng, log_prior=UNIFORM, episodes=EPISODES):
     """With probability `rate` the release names the secret, else it says nothing: I = rate · H(q)."""
     index = np.arange(episodes) % len(log_prior)
     named = rng.random(episodes) < rate
-    told = np.where(np.arange(len(log_prior)) == index[:, None], 0.0, -np.inf)
-    return np.where(named[:, None], told, 0.0), index
+    certain = np.where(np.arange(len(log_prior)) == index[:, None], 0.0, -np.inf)
+    return np.where(named[:, None], certain, 0.0), index
 
 
 def likelihoods_of_normals(step, rng, episodes=EPISODES):
@@ -62,9 +62,9 @@ def test_a_leak_of_one_rare_secret_only_is_covered():
     index, covered = np.arange(768) % 3, 0
     for _ in range(FEW):
         named = (index == 1) & (rng.random(768) < 0.02)
-        told = np.where(np.arange(3) == 1, 0.0, -np.inf)
+        certain = np.where(np.arange(3) == 1, 0.0, -np.inf)
         law = np.where(np.arange(3) == 1, np.log(0.98), 0.0)  # of the silent release
-        found = audited(np.where(named[:, None], told, law), index, log_prior, "filter")
+        found = audited(np.where(named[:, None], certain, law), index, log_prior, "filter")
         silent = np.exp(log_prior) @ np.exp(law)
         truth = 0.01 * 0.02 * np.log(100.0) - 0.01 * 0.98 * np.log(silent / 0.98) - 0.99 * np.log(silent)
         covered += found.leakage.high >= truth

@@ -55,12 +55,12 @@ def test_any_change_is_a_difference():
 def test_the_best_attacker_plays_by_the_rules():
     """Whoever knows more than the threat model grants is right more often, and must not be named."""
     made = KINDS["certifiable"]
-    told = [
+    rows = [
         replace(row, accuracy=Rate(0.9, 0.8, 1.0)) if row.role != "attack" else row for row in made.attacks
     ]
     fair = [row.accuracy.value for row in made.attacks if row.role == "attack"]
-    assert max(fair) < 0.9 and len(fair) < len(told)
-    best = replace(made, attacks=tuple(told)).best_attack
+    assert max(fair) < 0.9 and len(fair) < len(rows)
+    best = replace(made, attacks=tuple(rows)).best_attack
     assert best is not None and best.accuracy.value == max(fair)
 
 

@@ -18,7 +18,7 @@ REFUSALS = [
 ]
 
 
-def told(text, unit):
+def amounts(text, unit):
     """All numbers before a unit, in order."""
     return [float(number) for number in re.findall(rf"([\d.]+) {unit}", text)]
 
@@ -36,10 +36,10 @@ def test_at_most_is_never_less_than_the_data_and_bits_are_nats_over_log_two(uppe
     audit = made.audit(lower=upper / 2, upper=upper, error=0.001)
     said = audit.sentence.partition("at most")[2]
     high = upper + 3 * 0.001
-    (nats,), (bits,) = told(said, "nats"), told(said, "bits")
+    (nats,), (bits,) = amounts(said, "nats"), amounts(said, "bits")
     least = audit.sentence.partition(" and at most")[0]
     assert (audit.interval[0] < 1e-3) == ("at least" not in audit.sentence)
-    assert all(value <= audit.interval[0] + 1e-9 for value in told(least, "nats") if "at least" in least)
+    assert all(value <= audit.interval[0] + 1e-9 for value in amounts(least, "nats") if "at least" in least)
     assert high - 1e-9 <= nats <= high + 0.001 + 1e-9
     assert high / math.log(2) - 1e-9 <= bits <= high / math.log(2) + 0.001 + 1e-9
 
@@ -54,8 +54,8 @@ def test_at_least_is_never_more_than_the_data():
     low = 1.37 - 3.5 * 0.0022  # as the gate would have it
     text = audit.sentence
     assert text.startswith("leaks at least 1.362 nats (1.965 bits) of the 1.386 nats there are")
-    assert low - 0.001 <= told(text, "nats")[0] <= low
-    assert low / math.log(2) - 0.001 <= told(text, "bits")[0] <= low / math.log(2)
+    assert low - 0.001 <= amounts(text, "nats")[0] <= low
+    assert low / math.log(2) - 0.001 <= amounts(text, "bits")[0] <= low / math.log(2)
     assert audit.interval == (pytest.approx(low), pytest.approx(math.log(4)))
 
 

@@ -49,7 +49,7 @@ def begun(learner, made, policy, seed):
     return progress, progress.memory.critic
 
 
-def told(masses, rows):
+def information(masses, rows):
     """I(Θ; Y) in nats; the last two axes of the rows run over secrets and values."""
     return np.sum(masses[:, None] * special.rel_entr(rows, (masses @ rows)[..., None, :]), axis=(-2, -1))
 
@@ -76,7 +76,7 @@ def drawn_objective(shares, total):
         weights.append(heights / heights.sum())
     first, second = (grid.ravel() for grid in np.meshgrid(*nodes, indexing="ij"))
     rows = np.stack([np.stack([p, 1 - p], axis=-1) for p in (first, second)], axis=-2)
-    values = RHO * told(MASSES, rows) + paid(rows, np.asarray([-1.0, 1.0]))
+    values = RHO * information(MASSES, rows) + paid(rows, np.asarray([-1.0, 1.0]))
     return np.outer(*weights).ravel() @ values
 
 
@@ -133,7 +133,7 @@ def test_learning_comes_to_the_best_kernel():
     made, atoms = split(), np.linspace(-1, 1, 3)
 
     def value(rows):
-        return float(RHO * told(MASSES, rows) + paid(rows, atoms))
+        return float(RHO * information(MASSES, rows) + paid(rows, atoms))
 
     def cost(scores):
         return value(special.softmax(scores.reshape(2, 3), axis=1))
@@ -177,7 +177,7 @@ def to_go(mass, x, w, left, discount):
         return 0.0
     rows, after = chances(x), GAINS * x + w
     apart = np.abs(x[:, None] - np.asarray([-1.0, 1.0])) - LIMIT
-    now = RHO * told(mass, rows) + mass @ np.sum(rows * (after[:, None] ** 2 + PRICE * apart), axis=1)
+    now = RHO * information(mass, rows) + mass @ np.sum(rows * (after[:, None] ** 2 + PRICE * apart), axis=1)
     for y, likely in zip((-1.0, 1.0), rows.T, strict=True):
         whole = mass @ likely
         now += discount * whole * to_go(mass * likely / whole, after, y, left - 1, discount)

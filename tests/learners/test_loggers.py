@@ -1,4 +1,4 @@
-"""Who is told the metrics of a training: what, in which order, and until when."""
+"""Who receives the metrics of a training: what, in which order, and until when."""
 
 import json
 from dataclasses import asdict

@@ -114,9 +114,9 @@ def test_every_update_has_randomness_of_its_own(monkeypatch):
     """Also across seeds; the same seed gives the same."""
     draws = []
     for seed in (0, 1, 0):
-        told = []
-        run(monkeypatch, by_offset, seed=seed, report=told.append)
-        draws.append([line["draw"] for line in told[1:]])
+        reported = []
+        run(monkeypatch, by_offset, seed=seed, report=reported.append)
+        draws.append([line["draw"] for line in reported[1:]])
     assert len(np.unique(draws[:2])) == 24 and draws[0] == draws[2]
 
 

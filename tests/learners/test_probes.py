@@ -67,7 +67,7 @@ def test_the_learner_finds_the_best_affine_release(monkeypatch, secrets, rho):
     print(f"rho {rho}: learned {value:.5f}, optimum {optimum:.5f}, displaced {truth.best_displaced()[0]:.5f}")
     assert optimum - 1e-5 <= value <= 1.02 * optimum
     assert value <= truth.best_displaced()[0] + 1e-3
-    # What the learner was told of this policy is true: a measure that flatters would be learned.
+    # What the learner was given about this policy is true: a measure that flatters would be learned.
     outcome = play(made, policy)
     charged, exact = (outcome.leakage, outcome.distortion), truth.parts(*kernel_of(policy))
     for found, number in zip(charged, exact, strict=True):
@@ -108,8 +108,8 @@ def bent_parts(policy):
     laws = norm.pdf(x, *secrets.T[:, :, None]) * (x[1] - x[0])
     release = np.stack([norm.pdf(y[:, None], m, s) @ law for m, s, law in zip(means, sds, laws, strict=True)])
     ratio = release / np.maximum(release.mean(axis=0), 1e-300)
-    told = 0.5 * np.sum(special.xlogy(release, ratio)) * (y[1] - y[0])
-    return told, 0.5 * np.sum(laws * folded(means - x, sds))
+    information = 0.5 * np.sum(special.xlogy(release, ratio)) * (y[1] - y[0])
+    return information, 0.5 * np.sum(laws * folded(means - x, sds))
 
 
 @pytest.mark.study
@@ -121,8 +121,8 @@ def test_a_plain_network_comes_near_the_best_affine_release(monkeypatch, rho):
     )
 
     def value(policy):
-        told, distortion = bent_parts(policy)
-        return rho * told + distortion
+        information, distortion = bent_parts(policy)
+        return rho * information + distortion
 
     monkeypatch.setattr(loop, "evaluate_family", lambda family, policy, *_: seen(value(policy)))
     made = problem(

@@ -66,8 +66,8 @@ def enumerated(odds, gains, masses, steps):
             return np.zeros(2)
         up = special.expit(odds[:2] + odds[2:] * w)
         likely, joint = np.stack([1 - up, up], axis=1), mass / mass.sum()
-        told = np.sum(joint[:, None] * likely * np.log(likely / (joint @ likely)))
-        total, after = np.asarray([3.0 * mass.sum() * told, 0.0]), gains * x + w
+        information = np.sum(joint[:, None] * likely * np.log(likely / (joint @ likely)))
+        total, after = np.asarray([3.0 * mass.sum() * information, 0.0]), gains * x + w
         for y, chosen in zip(ATOMS, likely.T, strict=True):
             charged = after**2 + PRICE * (np.abs(x - y) - 0.5)
             total[1] += (mass * chosen) @ charged
@@ -77,7 +77,7 @@ def enumerated(odds, gains, masses, steps):
     return following(np.asarray(masses), np.zeros(2), 0.0, steps)
 
 
-# After a 2 the odds lie further apart than after a −1: what is told depends on what was chosen before.
+# After a 2 the odds lie further apart than after a −1: the leakage depends on what was chosen before.
 ODDS, GAINS, SHARES = np.asarray([1.2, -0.8, 0.8, -0.9]), np.asarray([0.3, 0.9]), np.asarray([0.6, 0.4])
 
 
@@ -91,10 +91,10 @@ def coin_gradients(rounds, keys):
         def losses(odds, key):
             outcome = made.episodes(Coin(system, odds), numbered(2 * rounds), key=key)
             none = jnp.zeros_like(outcome.cost)
-            told = eqx.tree_at(lambda o: (o.cost, o.distortion), outcome, (none, none + 0.5))
+            leaking = eqx.tree_at(lambda o: (o.cost, o.distortion), outcome, (none, none + 0.5))
             paid = eqx.tree_at(lambda o: o.leakage, outcome, none)
             price = jnp.asarray(PRICE)
-            both = jnp.stack([surrogate(made, told, price), surrogate(made, paid, price)])
+            both = jnp.stack([surrogate(made, leaking, price), surrogate(made, paid, price)])
             return both, both
 
         return jax.lax.map(

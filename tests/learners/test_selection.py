@@ -9,7 +9,7 @@ from veil.systems import Gain, Platoon
 ENTROPY = float(np.log(4.0))
 
 
-def told(claimed, lower, upper, error=0.01):
+def leakage_counted(claimed, lower, upper, error=0.01):
     none = np.zeros(0)
     found = EpisodeSample(
         none, none, none, none, none, Leakage(Mean(lower, error), Mean(upper, error), ENTROPY)
@@ -27,7 +27,7 @@ def told(claimed, lower, upper, error=0.01):
     ],
 )
 def test_a_claim_counts_only_where_nothing_speaks_against_it(claimed, lower, upper, expected):
-    assert told(claimed, lower, upper) == expected
+    assert leakage_counted(claimed, lower, upper) == expected
 
 
 def test_an_owner_who_errs_takes_one_secret_for_more_and_the_next_for_less():

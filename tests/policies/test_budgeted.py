@@ -59,7 +59,7 @@ def played(kind, exhausted, factor=1.0):
         )
 
 
-def told(w, y, opened, variance):
+def information(w, y, opened, variance):
     """KL(posterior ‖ prior) after every episode, by a scalar Kalman filter that sees what passed the gate.
 
     Its mean over episodes is the leakage, with far less spread than that of log p(y | θ*) / p(y).
@@ -85,7 +85,7 @@ def told(w, y, opened, variance):
 def measured(kind, exhausted, factor=1.0):
     w, y, (charges, opened, blur) = played(kind, exhausted, factor)
     own = 0.3**2 if kind == "noise" else 0.0
-    values = told(w, y, opened, own + blur**2)
+    values = information(w, y, opened, own + blur**2)
     return values.mean(), values.std() / np.sqrt(len(values)), charges.sum(axis=1)
 
 

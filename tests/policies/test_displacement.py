@@ -75,7 +75,7 @@ def test_leakage_and_distortion_of_a_displacement_are_those_of_gaussians_on_a_li
 
     shares = (0.0, 0.35, 0.8, 1.0)
     found = played(jnp.asarray(shares))
-    told = []
+    leakages = []
     for row, share in enumerate(shares):
         stretch = (1 - share) + share * (masses @ sds) / sds
         spread = np.sqrt((stretch * sds) ** 2 + 0.04)
@@ -86,5 +86,5 @@ def test_leakage_and_distortion_of_a_displacement_are_those_of_gaussians_on_a_li
         truth = masses @ folded(share * (masses @ means - means), off)
         distortion, error = by_rounds(found.distortion[row, :, 0], masses)
         assert abs(distortion - truth) < 4 * error and error < 0.02
-        told.append(leakage)
-    assert told[0] > told[1] > told[2] > told[3] and abs(told[3]) < 1e-6
+        leakages.append(leakage)
+    assert leakages[0] > leakages[1] > leakages[2] > leakages[3] and abs(leakages[3]) < 1e-6

@@ -85,7 +85,7 @@ def test_masses_and_gradients_are_numbers_whatever_the_weights_and_wherever_the_
 
 
 def test_episodes_share_atoms_only_and_the_belief_follows():
-    """On a line; the masses of the policy's belief are told in its features and add up to one."""
+    """On a line; the masses of the policy's belief are part of its features and add up to one."""
     atoms = grid_atoms((-3.0,), (3.0,), (13,))
     made = grid_policy(
         Gain(), gain_units(), atoms, tracker=ParticleSpec(32, Scheme()), width=8, key=jr.key(0)

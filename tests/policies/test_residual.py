@@ -94,12 +94,12 @@ def test_the_network_is_told_who_the_secrets_are_and_what_is_public():
     policy = made("gain")
 
     @jax.jit
-    def told(features, external, time):
+    def kernel_mean(features, external, time):
         log_masses, laws = policy.base.split(features)
         return policy.inputs(log_masses, laws, policy.base.plan(log_masses, laws), external, time)
 
     def rows(features, external, time):
-        return np.asarray(told(features, jnp.asarray([external]), jnp.asarray(time, jnp.int32)))
+        return np.asarray(kernel_mean(features, jnp.asarray([external]), jnp.asarray(time, jnp.int32)))
 
     alike = jnp.asarray([*np.log([1 / 3] * 3), 0.5, 0.5, 0.5, 0.8, 0.8, 0.8], jnp.float32)
     here = rows(alike, 0.0, 4)

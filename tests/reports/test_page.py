@@ -161,13 +161,13 @@ def test_files_say_what_the_audit_says_and_twice_the_same(material, source, tmp_
     assert learned["numbers"]["charged"]["value"] == pytest.approx(sum(CHARGES))
     assert learned["training"]["best"] == 20 and content["frontier"]["floor"] == 0.099
     rows = list(csv.DictReader(io.StringIO(first[2].decode())))
-    told = {(row["run"], row["name"]): row for row in rows}
+    table = {(row["run"], row["name"]): row for row in rows}
     for run in content["runs"]:
         for name, number in run["numbers"].items():
-            row = told.pop((run["name"], name))
+            row = table.pop((run["name"], name))
             for key in ("value", "low", "high"):
                 assert row[key] == ("" if number[key] is None else repr(number[key]))
-    assert not told
+    assert not table
 
 
 def test_a_number_stays_with_its_error_and_commands_are_set_apart():

@@ -33,8 +33,8 @@ def test_nothing_is_said_to_leak_more_than_there_is():
 
 
 def test_a_charge_is_never_said_to_be_nothing_unless_it_is():
-    told = {0.0: "0.000 nats", 1e-9: "less than 0.001 nats", 1e-3: "0.001 nats", 0.0121: "0.013 nats"}
-    assert {value: words.charged(value) for value in told} == told
+    texts = {0.0: "0.000 nats", 1e-9: "less than 0.001 nats", 1e-3: "0.001 nats", 0.0121: "0.013 nats"}
+    assert {value: words.charged(value) for value in texts} == texts
 
 
 def test_the_card_of_each_verdict():

@@ -75,9 +75,9 @@ def check_beliefs(one: Sharer, other: Sharer) -> None:
     assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
 
 
-def check_repairs(points: list[str], told: list[str]) -> int:
-    """Whoever came after a line that was cut short, and lived to tell, told; gives how many did."""
-    notes = ["was cut short by a crash" in text for text in told]
+def check_repairs(points: list[str], messages: list[str]) -> int:
+    """Who removed a line that was cut short, and did not die at once, said so; gives how many did."""
+    notes = ["was cut short by a crash" in text for text in messages]
     for before, point, note in zip(points, [*points[1:], "never"], notes[1:], strict=True):
         assert note == (before == "half a line") or "while starting" in (before, point)
     return sum(notes)

@@ -68,7 +68,7 @@ class Background(threading.Thread):
     def __init__(self, path, port, **options):
         super().__init__(daemon=True)
         self.options, self.path, self.route = options, path, mqtt.Route("127.0.0.1", port, "in", "out")
-        self.told, self.ending = [], threading.Event()
+        self.messages, self.ending = [], threading.Event()
         self.start()
 
     def run(self):
@@ -76,7 +76,7 @@ class Background(threading.Thread):
             mqtt.serve(sharer, self.route, self.tell)
 
     def tell(self, text):
-        self.told.append(text)
+        self.messages.append(text)
         if self.ending.is_set():
             raise Stop
 

@@ -45,7 +45,7 @@ class Tape(File):
     def __init__(self, content):
         super().__init__(content)
         self._next, self.number = 1, 0
-        self.answers, self.told, self.alarms = defaultdict(list), defaultdict(list), []
+        self.answers, self.messages, self.alarms = defaultdict(list), defaultdict(list), []
 
     def readline(self, size=-1, /):
         part, self.number = super().readline(size), self._next
@@ -57,7 +57,7 @@ class Tape(File):
         return len(line)
 
     def tell_owner(self, text):
-        (self.alarms if "Audit before" in text else self.told[self.number]).append(text)
+        (self.alarms if "Audit before" in text else self.messages[self.number]).append(text)
 
 
 def sharing(**options):
@@ -84,10 +84,10 @@ def test_every_line_is_answered_or_reported_as_it_must_be(fuzzed):
     sent, tape, faults, _ = fuzzed
     known = defaultdict(lambda: None)  # a step that was left out is answered with nothing
     for number, one in enumerate(sent, 1):
-        answers, told = tape.answers[number], tape.told[number]
+        answers, messages = tape.answers[number], tape.messages[number]
         assert len(answers) == (one.fate in ("shared", "again", "withheld")), (number, one.line[:200])
-        assert len(told) == (one.fate in ("withheld", "reported")), (number, one.line[:200])
-        for text in told:
+        assert len(messages) == (one.fate in ("withheld", "reported")), (number, one.line[:200])
+        for text in messages:
             step = f", step {one.step}" if one.fate == "withheld" else ""
             assert text.startswith(f"line {number}{step}: ") and text.endswith("Withheld." if step else ".")
         for line in answers:
@@ -99,12 +99,12 @@ def test_every_line_is_answered_or_reported_as_it_must_be(fuzzed):
             assert answer["shared"] == known[one.step]
     assert faults == sum(one.fate in ("withheld", "reported") for one in sent)
     assert {one.fate for one in sent} == {"shared", "again", "withheld", "reported", "nothing"}
-    assert tape.answers.keys() | tape.told.keys() <= {*range(1, COUNT + 1)} and len(tape.alarms) <= 3
+    assert tape.answers.keys() | tape.messages.keys() <= {*range(1, COUNT + 1)} and len(tape.alarms) <= 3
 
 
 def test_messages_name_field_and_rule_and_repeat_no_value(fuzzed):
     _, tape, _, _ = fuzzed
-    texts = [text for told in tape.told.values() for text in told] + tape.alarms
+    texts = [text for some in tape.messages.values() for text in some] + tape.alarms
     rules = {re.sub(r"^line \d+(, step \d+)?: ", "", text) for text in texts}
     for rule in (
         "state.level must be finite. Withheld.",
@@ -142,8 +142,8 @@ def test_strict_stops_at_each_kind_of_fault_and_takes_no_step(fuzzed, monkeypatc
     for template in (*WITHHELD, *REPORTED):
         with pytest.raises(Fault, match=r"^line 2: ") as caught:
             served(sharer, b"\n" + filled(template, due) + b"\n" + filled(VALID, due, "0.5"))
-        told = [str(caught.value), "".join(traceback.format_exception(caught.value))]
-        assert DIGITS[:3] not in told[0] and DIGITS[:5] not in told[1] and sharer.next_step == due
+        messages = [str(caught.value), "".join(traceback.format_exception(caught.value))]
+        assert DIGITS[:3] not in messages[0] and DIGITS[:5] not in messages[1] and sharer.next_step == due
 
 
 class Endless(File):
@@ -201,11 +201,11 @@ def test_the_command_lives_through_it_in_the_same_memory(tmp_path):
     answers += [process.stdout.readline() for one in sent[1:] if one.fate not in ("reported", "nothing")]
     grown = peak_memory(process) - before
     rest, _ = process.communicate(timeout=60)
-    told = (tmp_path / "errors").read_text()
-    assert process.returncode == 0 and rest == b"" and "Traceback" not in told
+    messages = (tmp_path / "errors").read_text()
+    assert process.returncode == 0 and rest == b"" and "Traceback" not in messages
     steps = [one.step for one in sent if one.fate not in ("reported", "nothing")]
     assert [json.loads(line)["step"] for line in answers] == steps
-    numbers = [int(number) for number in re.findall(r"^veil share: line (\d+)", told, re.MULTILINE)]
+    numbers = [int(number) for number in re.findall(r"^veil share: line (\d+)", messages, re.MULTILINE)]
     wrong = [n for n, one in enumerate(sent[1:], 3) if one.fate in ("withheld", "reported")]
-    assert numbers == [2, *wrong] and f"{len(numbers)} faults" in told
-    assert DIGITS[:5] not in told and grown < 16 * MEGABYTE
+    assert numbers == [2, *wrong] and f"{len(numbers)} faults" in messages
+    assert DIGITS[:5] not in messages and grown < 16 * MEGABYTE

@@ -26,13 +26,13 @@ class Harness:
     """A link whose client sends nothing and remembers everything, and the broker's side of it by hand."""
 
     def __init__(self, sharer, monkeypatch):
-        self.out, self.acks, self.topics, self.told = [], [], [], []
+        self.out, self.acks, self.topics, self.messages = [], [], [], []
         self.client, self.code, self.mids = Client(CallbackAPIVersion.VERSION2), 0, 0
         monkeypatch.setattr(self.client, "publish", self._publish)
         monkeypatch.setattr(self.client, "ack", lambda mid, qos: self.acks.append(mid))
         monkeypatch.setattr(self.client, "subscribe", lambda topic, qos: self.topics.append((topic, qos)))
         monkeypatch.setattr(mqtt, "_client", lambda name: self.client)
-        self.link = Link(sharer, ROUTE, self.told.append)
+        self.link = Link(sharer, ROUTE, self.messages.append)
 
     def _publish(self, topic, payload, qos):
         self.out.append((topic, payload, qos))
@@ -104,7 +104,7 @@ def test_what_goes_out_is_the_line_of_the_stream_for_every_step_of_the_ledger(ha
         value = None if entry["shared"] is None else {"level": entry["shared"][0]}
         assert json.loads(payload) == {"step": entry["step"], "shared": value}
         assert payload + b"\n" == stream.outgoing(stand, stand.share([9.0], [9.0], step=entry["step"]))
-    assert harness.told[-1] == "step 5: state.level must be a number. Withheld."
+    assert harness.messages[-1] == "step 5: state.level must be a number. Withheld."
 
 
 def test_memory_is_bounded_while_the_broker_says_nothing(harness, stand):
@@ -162,7 +162,7 @@ def test_inputs_without_a_step_are_reported_and_acknowledged(harness, stand):
     harness.connect()
     harness.send(b"nonsense", b"", b"{}")
     assert harness.acks == [1, 2, 3] and not harness.out and len(stand.ledger) == 0
-    assert sum(line.startswith("an input: ") for line in harness.told) == 2
+    assert sum(line.startswith("an input: ") for line in harness.messages) == 2
     harness.send(input_line(1), qos=0)
     harness.confirm(1)
     assert harness.acks == [1, 2, 3] and harness.steps == [1]
@@ -182,7 +182,7 @@ def test_an_alarm_is_told_once(harness, stand):
     harness.connect()
     stand.alarm = "it drifts"
     harness.send(input_line(1), input_line(2))
-    assert [line for line in harness.told if "drifts" in line] == [
+    assert [line for line in harness.messages if "drifts" in line] == [
         "step 1: the plant is not the model: it drifts. Audit before you go on."
     ]
 
@@ -209,13 +209,13 @@ def test_a_new_connection_goes_on_from_the_mark_and_a_little_before(stand, monke
 
 def test_a_broker_that_forgot_us_is_named_unless_the_stream_is_new(harness, stand, monkeypatch):
     harness.connect(session=False)
-    assert "remember" not in harness.told[-1]
+    assert "remember" not in harness.messages[-1]
     harness.send(input_line(1))
     again = Harness(stand, monkeypatch)
     again.connect(session=False)
-    assert "does not remember us; next step 2" in again.told[-1]
+    assert "does not remember us; next step 2" in again.messages[-1]
     again.connect(session=True)
-    assert "remember" not in again.told[-1]
+    assert "remember" not in again.messages[-1]
 
 
 def test_refusals_of_the_broker_end_the_connection(harness):
@@ -317,7 +317,7 @@ class Stop(Exception):
 def test_without_a_broker_it_says_so_once_and_tries_at_growing_intervals(stand, monkeypatch):
     with socket.socket() as taken:  # bound and not listening: refused
         taken.bind(("127.0.0.1", 0))
-        pauses, told = [], []
+        pauses, messages = [], []
 
         def sleep(seconds):
             pauses.append(seconds)
@@ -327,9 +327,9 @@ def test_without_a_broker_it_says_so_once_and_tries_at_growing_intervals(stand, 
         monkeypatch.setattr(mqtt, "time", SimpleNamespace(sleep=sleep))
         route = Route("127.0.0.1", taken.getsockname()[1], "in", "out")
         with pytest.raises(Stop):
-            mqtt.serve(stand, route, told.append)
+            mqtt.serve(stand, route, messages.append)
     assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
-    assert told == [f"no connection to {route}: Connection refused. Trying again."]
+    assert messages == [f"no connection to {route}: Connection refused. Trying again."]
 
 
 @pytest.mark.parametrize(

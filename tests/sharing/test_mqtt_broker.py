@@ -51,10 +51,10 @@ def test_the_command_survives_its_own_death_and_that_of_the_broker(broker, peers
     command += ["--mqtt", f"127.0.0.1:{broker.port}", "--topic-in", "in", "--topic-out", "out"]
     environment = {**os.environ, "VEIL_CACHE": str(tmp_path / "cache")}
 
-    told = (tmp_path / "told.txt").open("w+")
+    messages = (tmp_path / "messages.txt").open("w+")
 
     def share():
-        return subprocess.Popen(command, stderr=told, env=environment)
+        return subprocess.Popen(command, stderr=messages, env=environment)
 
     def feed(first, last):
         for step in range(first, last + 1):
@@ -67,7 +67,7 @@ def test_the_command_survives_its_own_death_and_that_of_the_broker(broker, peers
 
     sharer = share()
     try:
-        soon(lambda: "connected to" in (tmp_path / "told.txt").read_text(), 60)
+        soon(lambda: "connected to" in (tmp_path / "messages.txt").read_text(), 60)
         inputs = feeding(1, 60)
         soon(lambda: len(entries_of(path)) >= 40)
         sharer.kill()
@@ -87,7 +87,7 @@ def test_the_command_survives_its_own_death_and_that_of_the_broker(broker, peers
     finally:
         sharer.kill()
         sharer.wait()
-        told.close()
+        messages.close()
     assert_nothing_is_lost(path, reader.payloads)
     assert {entry["decision"] for entry in entries_of(path)} == {"released", "blind"}
 
@@ -96,7 +96,7 @@ def test_a_broker_that_is_killed_may_forget_but_readers_get_all_of_the_ledger(br
     """Four times without a warning; what it forgets of the inputs, or mixes up, are gaps."""
     (reader, writer), path = peers, tmp_path / "ledger.jsonl"
     sharer = Background(path, broker.port)
-    soon(lambda: sharer.told)
+    soon(lambda: sharer.messages)
     for step in range(1, 401):
         writer.send(input_line(step, level=0.01 * step))
         time.sleep(0.002)
@@ -112,7 +112,7 @@ def test_a_reader_who_is_away_finds_everything_when_it_comes_back(broker, peers,
     (reader, writer), path = peers, tmp_path / "ledger.jsonl"
     reader.close()
     sharer = Background(path, broker.port)
-    soon(lambda: sharer.told)
+    soon(lambda: sharer.messages)
     for step in range(1, 1101):  # more than a broker queues by itself
         writer.send(input_line(step, level=0.01 * step))
     soon(lambda: len(entries_of(path)) == 1100, 60)
@@ -127,7 +127,7 @@ def test_a_reader_who_is_away_finds_everything_when_it_comes_back(broker, peers,
 def test_an_input_in_work_when_the_program_died_comes_again(broker, peers, tmp_path):
     (reader, writer), path = peers, tmp_path / "ledger.jsonl"
     sharer = Background(path, broker.port, dies_at=5)
-    soon(lambda: sharer.told)
+    soon(lambda: sharer.messages)
     for step in range(1, 9):
         writer.send_in_turn(input_line(step, level=0.01 * step))
     sharer.join(20)
@@ -144,7 +144,7 @@ def test_a_broker_without_memory_is_told_the_last_releases_again(tmp_path):
     path = tmp_path / "ledger.jsonl"
     with Mosquitto(tmp_path / "broker", "persistence false") as broker:
         writer, sharer = Peer("writer", broker.port), Background(path, broker.port)
-        soon(lambda: sharer.told)
+        soon(lambda: sharer.messages)
         for step in range(1, 41):
             writer.send(input_line(step))
         soon(lambda: len(entries_of(path)) == 40 and sharer.marked() == 40)
@@ -156,6 +156,6 @@ def test_a_broker_without_memory_is_told_the_last_releases_again(tmp_path):
         sharer = Background(path, broker.port)
         soon(lambda: 40 in reader.steps())
         reader.close()
-        assert "does not remember us; next step 41" in sharer.told[0]
+        assert "does not remember us; next step 41" in sharer.messages[0]
         sharer.end(broker)
     assert_nothing_is_lost(path, reader.payloads)

@@ -108,9 +108,9 @@ def test_nothing_that_was_written_holds_anything_private(left):
     found = {path.name: held(contents(path), left.private) for path in files}
     assert not {name: values for name, values in found.items() if values}
     assert not held(left.out, left.private)
-    told = (left.folder / "errors").read_text()
-    assert "RuntimeError: a bug" in told and "File too large. The same command goes on." in told
-    assert not re.search(r"\d\.\d{5}", told)  # no number of any length
+    errors = (left.folder / "errors").read_text()
+    assert "RuntimeError: a bug" in errors and "File too large. The same command goes on." in errors
+    assert not re.search(r"\d\.\d{5}", errors)  # no number of any length
     single = [struct.pack("<f", value) for value in (SECRET, OTHER)]
     assert not [path.name for path in files if any(trace in contents(path) for trace in single)]
 

@@ -73,8 +73,8 @@ def over_beliefs(kernel):
     """ρ·I + charges of step 1 under this kernel, and what the beliefs after it are worth."""
     belief = PRIOR[:, None] * FIRST
     release = np.stack([1.0 - kernel, kernel], axis=-1)  # K(y | θ, x)
-    told = np.einsum("kx,kxy->ky", FIRST, release)
-    total = RHO * float(leakage(jnp.asarray(log(PRIOR)), jnp.asarray(log(told))))
+    marginal = np.einsum("kx,kxy->ky", FIRST, release)
+    total = RHO * float(leakage(jnp.asarray(log(PRIOR)), jnp.asarray(log(marginal))))
     total += float(np.sum(belief[..., None] * release * stage(0)))
     for y, w in itertools.product((0, 1), repeat=2):
         after = np.einsum("kx,kxn->kn", belief * release[..., y], MOVE[:, :, 0, :])

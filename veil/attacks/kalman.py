@@ -157,7 +157,7 @@ def misspecified_banks(system: System, policy: Policy, law: Law) -> tuple[Attack
 
 @ATTACKS.register("knows the first state")
 def knowing_banks(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
-    """A Kalman bank that was told the first state."""
+    """A Kalman bank that knows the first state."""
     if not has_filter(policy, law):
         return ()
 

@@ -281,7 +281,7 @@ def train_attack(
         updates: at most; fewer where the validation score no longer rises.
         batch: episodes per update.
         key: of the first weights, the batches and the dropout.
-        progress: told how many updates are done, out of how many.
+        progress: called with how many updates are done, and of how many.
     """
     began = time.perf_counter()
     start_key, run_key = jr.split(key)

@@ -83,8 +83,8 @@ def check_attack(make: Make) -> ContractReport:
             policy = GaussianNoise(system, jnp.array([SD], jnp.float64))
             scene = _Scene(make(system, policy), _play(system, policy), np.exp(system.prior.log_masses))
         except Exception as error:
-            told = f"It could not be made for a system and a policy: {type(error).__name__}: {error}"
-            verdict = Support(False, told)
+            reason = f"It could not be made for a system and a policy: {type(error).__name__}: {error}"
+            verdict = Support(False, reason)
             return examined(name, "attack", {"made": Rule(lambda: verdict)})
         exact = scene.scored(scene.read(reader(KalmanBank(system, policy))))
         return examined(name, "attack", _rules(scene, exact))

@@ -121,8 +121,8 @@ def check_learner(
         try:
             lesson = _Lesson(as_float32(learner), made, updates)
         except Exception as error:
-            told = f"`begin` raised {type(error).__name__}: {error}"
-            verdict = Support(False, told)
+            reason = f"`begin` raised {type(error).__name__}: {error}"
+            verdict = Support(False, reason)
             return examined(name, "learner", {"begin": Rule(lambda: verdict)})
         return examined(name, "learner", _rules(lesson))
 
@@ -205,7 +205,7 @@ def _learns(lesson: _Lesson) -> Support:
     )
     gained = began - ended
     error = gained.std(ddof=1) / np.sqrt(ROUNDS)
-    told = f"objective {began.mean():.2f} before, {ended.mean():.2f} after {lesson.updates} updates"
+    course = f"objective {began.mean():.2f} before, {ended.mean():.2f} after {lesson.updates} updates"
     if not gained.mean() > ERRORS * error:
-        return Support(False, f"Nothing was learnt: {told}.")
-    return Support(True, f"{told[0].upper()}{told[1:]}.")
+        return Support(False, f"Nothing was learnt: {course}.")
+    return Support(True, f"{course[0].upper()}{course[1:]}.")

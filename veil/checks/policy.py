@@ -31,13 +31,13 @@ def density(laws: Law) -> Support:
         return _gaussian(laws)
     if isinstance(laws, Finite):
         total = np.asarray(logsumexp(np.asarray(laws.log_masses, float), axis=-1))
-        return _told(np.all(np.abs(total) < 1e-6), "The masses of a finite law must sum to one.")
+        return _support(np.all(np.abs(total) < 1e-6), "The masses of a finite law must sum to one.")
     if isinstance(laws, Mixture):
         return _mixture(laws)
     return Support(True, f"A {type(laws).__name__} law has no density to compare.")
 
 
-def _told(right: bool | np.bool, fault: str) -> Support:
+def _support(right: bool | np.bool, fault: str) -> Support:
     return Support(bool(right), "Draws and densities belong together." if right else fault)
 
 
@@ -46,7 +46,7 @@ def _gaussian(laws: Gaussian) -> Support:
         return Support(False, "A Gaussian release without noise has no density; use Point or add noise.")
     noise = np.random.default_rng(1).standard_normal(laws.mean.shape)
     fault = law_fault(laws, jnp.asarray(noise, laws.mean.dtype))
-    return _told(fault is None, f"{fault}.")
+    return _support(fault is None, f"{fault}.")
 
 
 def _mixture(laws: Mixture) -> Support:
@@ -62,7 +62,7 @@ def _mixture(laws: Mixture) -> Support:
             strict=True,
         )
     ]
-    return _told(np.allclose(found, wanted, rtol=1e-6, atol=1e-6), "Weights must sum to one per release.")
+    return _support(np.allclose(found, wanted, rtol=1e-6, atol=1e-6), "Weights must sum to one per release.")
 
 
 STEPS, ROUNDS = 4, 2  # of the episodes that are played, and per secret

@@ -160,11 +160,11 @@ class Demo:
         policy = runs.load_policy(folder, system)
         with (
             Sharer(policy, SECRET, budget=BUDGET, ledger=ledger) as sharer,
-            view(system.shared_fields) as told,
+            view(system.shared_fields) as show,
         ):
             for _ in range(size.live):
                 release = sharer.share(vehicle.state.tolist(), vehicle.external.tolist())
-                told(vehicle.state, release)
+                show(vehicle.state, release)
                 vehicle.go_on(release.shared)
                 time.sleep(size.pause)
 
@@ -190,15 +190,15 @@ MARGIN = 11  # letters of the first word of each line
 def result_lines(true: "Found", learned: "Found", account: "Account") -> list[str]:
     """What true data tell, what the policy tells, what it is good for, what it costs, what was spent live."""
     return [
-        _line("True data", told(true)),
-        _line("Learned", told(learned)),
+        _line("True data", learned_by_adversary(true)),
+        _line("Learned", learned_by_adversary(learned)),
         _line("Use", usefulness(learned)),
         _line("Cost", cost(learned)),
         _line("Live", spent(account)),
     ]
 
 
-def told(found: "Found") -> str:
+def learned_by_adversary(found: "Found") -> str:
     """How well the best adversary guesses, and what it learns."""
     from veil.results.text import at_least, interval_text, percent
 

@@ -29,7 +29,7 @@ Tell = Callable[[np.ndarray, "Release"], None]
 
 @contextmanager
 def view(fields: "Sequence[Field]") -> Iterator[Tell]:
-    """Where each step is told, with the true output and the release."""
+    """Shows each step: the true output and the release."""
     if not sys.stderr.isatty():
         yield lambda true, release: _line(fields, true, release)
         return
@@ -72,10 +72,10 @@ def _line(fields: "Sequence[Field]", true: np.ndarray, release: "Release") -> No
         return
     step, *values, decision, total = row(true, release)
     pairs = zip(fields, values[::2], values[1::2], strict=True)
-    told = ", ".join(
+    values_text = ", ".join(
         f"{field.name} {kept} shared as {out} {field.unit}".strip() for field, kept, out in pairs
     )
-    print(f"step {step}: {told}; {decision}, {total} nats so far", file=sys.stderr, flush=True)
+    print(f"step {step}: {values_text}; {decision}, {total} nats so far", file=sys.stderr, flush=True)
 
 
 class Vehicle:

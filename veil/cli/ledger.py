@@ -206,8 +206,8 @@ def compared(account: "Account", again: "list[RecomputedCharges]") -> Iterator[s
     worst = max(again, key=lambda one: one.short)
     if worst.short > 0.0:
         yield (
-            f"Step {worst.step} was charged {worst.charged:.6g} nats, too little: it told {worst.value:.6g}, "
-            f"{worst.short:.2g} above what numerical error explains."
+            f"Step {worst.step} was charged {worst.charged:.6g} nats, too little: it leaked "
+            f"{worst.value:.6g}, {worst.short:.2g} above what numerical error explains."
         )
     else:
         yield "No step was charged too little."

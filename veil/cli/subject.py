@@ -70,7 +70,7 @@ def _made_here(value: object, module: ModuleType) -> bool:
 
 
 def _module(place: str) -> ModuleType:
-    """The file or module, run once; what goes wrong inside is told with its line."""
+    """The file or module, run once; an error inside is reported with its line."""
     path = Path(place)
     try:
         if path.suffix != ".py":
@@ -110,7 +110,7 @@ class PolicyChoice:
         return folder if self.policy not in POLICIES and (folder / RUN).exists() else None
 
     def check(self, system: str = "") -> None:
-        """Refuse what cannot be built, as far as can be told without building it.
+        """Refuse what cannot be built, as far as is known without building it.
 
         Args:
             system: where it is, for an example that fits; may be empty.

@@ -154,7 +154,7 @@ class Train:
         show(found, self.folder)
 
     def loggers(self) -> "tuple[Logger, ...]":
-        """Whom metrics are told besides the file."""
+        """Who receives the metrics besides the file."""
         if self.log == "json":
             return ()
         from veil.learners.loggers import TensorBoard
@@ -253,12 +253,12 @@ def _warn(folder: Path) -> None:
 
 
 def _lines(updates: int) -> Report:
-    began, told = time.monotonic(), list[Line]()
+    began, printed = time.monotonic(), list[Line]()
 
     def tell(line: Line) -> None:
-        taken, told[len(told) :] = clock(time.monotonic() - began), [line]
+        taken, printed[len(printed) :] = clock(time.monotonic() - began), [line]
         where = f"update {line['update']:.0f} of {updates}"
-        if len(told) == 1 and line["update"] > 0:
+        if len(printed) == 1 and line["update"] > 0:
             print(
                 f"going on after {where}; best so far: {evaluation_text(line)}", file=sys.stderr, flush=True
             )

@@ -127,7 +127,7 @@ def paired(components: Components) -> Scalar:
     """The coupling of components that stand at the same place of equal blocks, in nats; no sorting.
 
     Each place gets the least of its weights over the secrets. What is left over is coupled by nothing, and
-    counted as if it told the secret: little where the weights are alike, as after resampling.
+    counted as if it revealed the secret: little where the weights are alike, as after resampling.
 
     Args:
         components: in coordinates where they are about round, as `standardised` gives them.
@@ -137,8 +137,8 @@ def paired(components: Components) -> Scalar:
     parts = jax.tree.map(lambda leaf: leaf.reshape((*shape, *leaf.shape[1:])), components.parts)
     masses = jnp.min(jnp.exp(components.log_conditional).reshape(shape), axis=0)
     values = jax.vmap(separate_information, in_axes=(None, 1))(log_masses, parts)
-    told = jnp.where(values < entropy, values, entropy)  # also where it is not a number
-    return masses @ told + (1.0 - jnp.sum(masses)) * entropy
+    capped = jnp.where(values < entropy, values, entropy)  # also where it is not a number
+    return masses @ capped + (1.0 - jnp.sum(masses)) * entropy
 
 
 def separate_information(log_masses: Float[Array, " K"], parts: Gaussian) -> Scalar:

@@ -63,14 +63,14 @@ def _integral(components: Components) -> Scalar:
     enough = jnp.all(step**2 * jnp.max(precision, axis=0) <= 1.0)
     axes = [low[i] + step[i] * jnp.arange(count, dtype=low.dtype) for i in range(size)]
     points = jnp.stack([axis.reshape(-1) for axis in jnp.meshgrid(*axes, indexing="ij")], axis=1)
-    density, known = _told(components, points)
+    density, known = _information(components, points)
     terms = (density * known).reshape((count,) * size)
     fine = jnp.sum(terms) * jnp.prod(step)
     coarse = jnp.sum(terms[(slice(None, None, 2),) * size]) * jnp.prod(2.0 * step)
     return jnp.where(enough, fine + jnp.abs(fine - coarse), jnp.inf)
 
 
-def _told(components: Components, points: Float[Array, "S d"]) -> tuple[Array, Array]:
+def _information(components: Components, points: Float[Array, "S d"]) -> tuple[Array, Array]:
     """Density of the release at each point, and the divergence of the posterior there from the prior."""
     inverse = linalg.invert_lower(components.parts.scale)
     peaks = components.log_weights - 0.5 * linalg.log_determinant(components.parts.scale)

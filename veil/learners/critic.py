@@ -24,7 +24,7 @@ class Observation(eqx.Module):
 class Critic(eqx.Module):
     """Q(features, w, t/T, θ, x, law of the release): one number from two hidden layers.
 
-    As in the paper it is told the kernel at the true secret and state only. Every array in it is trained.
+    As in the paper it sees the kernel at the true secret and state only. Every array in it is trained.
     """
 
     layers: eqx.nn.MLP

@@ -1,6 +1,6 @@
 """The paper's learner: deep deterministic policy gradient, with a replay of beliefs.
 
-The actor is the policy, the critic is told the features of the belief, what the owner sees, and the release
+The actor is the policy, the critic sees the features of the belief, what the owner sees, and the release
 law at the true secret and state. The belief is kept in the replay, so that its encoder learns by the critic's
 loss. As printed, the critic stands for all charges. But the leakage of a release depends on the kernel at
 every secret and state, which the printed critic cannot see: the gradient of the largest term is not there.

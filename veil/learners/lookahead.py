@@ -98,10 +98,10 @@ def occupied(transition: Transition, count: int) -> Bool[Array, "K C"]:
 def charged(objective: Objective, transition: Transition, table: Table) -> Scalar:
     """ρ · leakage of a kernel in this step, exact, and what the belief expects it to pay."""
     joint = _joint(transition, jnp.log(jnp.maximum(table, jnp.finfo(table.dtype).tiny)))
-    told = finite_information(
+    information = finite_information(
         transition.belief.log_masses, logsumexp(joint, axis=1) - transition.belief.log_masses[:, None]
     )
-    return objective.privacy_weight * told + jnp.sum(jnp.exp(joint) * transition.paid)
+    return objective.privacy_weight * information + jnp.sum(jnp.exp(joint) * transition.paid)
 
 
 def followed(policy: GridPolicy, critic: Critic, transition: Transition, table: Table) -> Scalar:

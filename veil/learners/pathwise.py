@@ -92,12 +92,12 @@ def surrogate(problem: Problem, outcome: Outcome, price: Scalar) -> Scalar:
     draw, its distortion and what follows do.
     """
     weights, objective = _weights(problem, outcome), problem.objective
-    told = objective.privacy_weight * outcome.leakage
-    paid = objective.total(outcome, price) - told
+    leakage = objective.privacy_weight * outcome.leakage
+    paid = objective.total(outcome, price) - leakage
     until = jnp.cumsum(outcome.log_choice, axis=1)
     secrets = problem.secrets
     early, late = (
-        _scored(told, until - outcome.log_choice, weights, secrets),
+        _scored(leakage, until - outcome.log_choice, weights, secrets),
         _scored(paid, until, weights, secrets),
     )
     total = early + late

@@ -50,7 +50,7 @@ class Encoder(eqx.Module):
 class MomentEncoder(Encoder):
     """Masses of the secrets; mean and covariance factor of the state given each. Nothing is learned.
 
-    The factor is told by its lower entries, row i in units of coordinate i.
+    The factor is given by its lower entries, row i in units of coordinate i.
     """
 
     secrets: int = eqx.field(static=True)

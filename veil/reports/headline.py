@@ -149,7 +149,7 @@ class Number:
         low: lower end of its interval, or None.
         high: upper end of its interval, or None.
         unit: of all three.
-        text: how people are told.
+        text: how it is shown to people.
     """
 
     name: str
@@ -187,24 +187,24 @@ def _leaked(audit: Audit) -> list[Number]:
     shares = (
         f"{100 * low / entropy:.1f} to {100 * high / entropy:.1f} %" if entropy > 0 else "nothing to tell"
     )
-    told = f"{words.interval_text((low, high), entropy)} nats"
+    interval = f"{words.interval_text((low, high), entropy)} nats"
     ends = words.bits(low), words.bits(high)
     bits = f"{words.interval_text(ends, words.bits(entropy))} bits"
     rows = [
-        Number("leakage", "Leakage of a run", None, low, high, "nats", told),
+        Number("leakage", "Leakage of a run", None, low, high, "nats", interval),
         Number("leakage_bits", "In bits", None, *ends, "bits", bits),
         Number("entropy", "Of what there is to know", entropy, None, None, "nats", shares),
     ]
     if best is not None:
         rate = best.accuracy
-        told = f"{words.accuracy_text(best)}, by chance {words.percent(audit.chance)}"
+        shown = f"{words.accuracy_text(best)}, by chance {words.percent(audit.chance)}"
         rows.append(
-            Number("accuracy", "Best guess is right", rate.value, rate.low, rate.high, "fraction", told)
+            Number("accuracy", "Best guess is right", rate.value, rate.low, rate.high, "fraction", shown)
         )
     worst = audit.realised_quantile(0.99)
     if math.isfinite(worst) and not audit.verdict.refused:
-        told = f"more than {words.signed(worst, 3)} nats"
-        rows.append(Number("worst_per_cent", "One run in a hundred tells", worst, None, None, "nats", told))
+        shown = f"more than {words.signed(worst, 3)} nats"
+        rows.append(Number("worst_per_cent", "One run in a hundred tells", worst, None, None, "nats", shown))
     return rows
 
 
@@ -234,14 +234,14 @@ def _charged(account: Account | None) -> list[Number]:
     spent, label = account.total, f"Charged in {len(account)} live steps"
     rows = [Number("charged", label, spent, None, None, "nats", words.charged(spent))]
     if math.isfinite(account.budget):
-        budget, told = account.budget, f"{account.budget:g} nats"
-        rows.append(Number("budget", "Budget of the live stream", budget, None, None, "nats", told))
+        budget, shown = account.budget, f"{account.budget:g} nats"
+        rows.append(Number("budget", "Budget of the live stream", budget, None, None, "nats", shown))
     return rows
 
 
 def _with_error(name: str, label: str, value: Mean, unit: str) -> Number:
-    told = f"{words.mean_text(value)} {'' if unit == 'per step' else unit}".strip()
-    return Number(name, label, *_ends(value), unit, told)
+    shown = f"{words.mean_text(value)} {'' if unit == 'per step' else unit}".strip()
+    return Number(name, label, *_ends(value), unit, shown)
 
 
 def _against(name: str, label: str, row: Quantity) -> Number:

@@ -167,7 +167,7 @@ def _over_time(audit: Audit) -> Picture:
         panels[1].set_title("the same, close up", loc="left", fontsize=10.5)
     figure.supylabel("leakage (nats)", fontsize=11)
     panels[-1].set_xlabel("releases seen")
-    told = f"{words.interval_text(audit.interval, entropy)} nats"
+    interval = f"{words.interval_text(audit.interval, entropy)} nats"
     bars = (
         "bars begin at what is proven and end at all there is"
         if audit.verdict.refused
@@ -175,10 +175,10 @@ def _over_time(audit: Audit) -> Picture:
     )
     preview = "" if audit.curves is None else ", the grey line is a quick preview by Kalman filters"
     caption = (
-        f"What has leaked after so many releases: {bars} ({told} at the end, each end with "
+        f"What has leaked after so many releases: {bars} ({interval} at the end, each end with "
         f"{CONFIDENCE} confidence){preview}, the dashed line is everything."
     )
-    return Picture(svg(figure), f"Leakage over time, {told} after {audit.horizon} releases.", caption)
+    return Picture(svg(figure), f"Leakage over time, {interval} after {audit.horizon} releases.", caption)
 
 
 def _single_runs(audit: Audit) -> str:
@@ -219,7 +219,7 @@ PLAIN = {
     "takes data for true": "thinks that nothing was changed",
     "bootstrap filter": "the textbook particle filter",
     "learned": "a network trained on transcripts, without a model",
-    "knows the first state": "was told where the system started",
+    "knows the first state": "knows where the system started",
     "four runs of one secret": "reads four runs of the same owner",
     "twice the horizon": "reads twice as long",
 }
@@ -364,9 +364,9 @@ def _scenario_cells(scenario: ScenarioResult) -> tuple[str, ...]:
     """The best attacker, what it learns, how often it is right, and the distortion."""
     known = [row for row in scenario.attacks if math.isfinite(row.lower.value)]
     best = max(known, key=lambda row: row.lower.value, default=None)
-    told = (
+    cells = (
         ("", "unknown", "")
         if best is None
         else (best.name, words.mean_text(best.lower), words.accuracy_text(best))
     )
-    return (*told, words.mean_text(scenario.distortion))
+    return (*cells, words.mean_text(scenario.distortion))

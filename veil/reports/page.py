@@ -103,12 +103,12 @@ def sections(material: Material) -> list[Section]:
 def facts(material: Material) -> list[str]:
     """What the report is about, in a few words each."""
     first = material.sources[0]
-    told = [first.system.replace("_", " "), f"{first.horizon} releases per run"]
+    facts = [first.system.replace("_", " "), f"{first.horizon} releases per run"]
     for _, audit in material.audited[:1]:
         count = len(audit.secrets)
-        told.append(f"{count} possible {first.nouns.candidate}s" if count > 1 else "one secret")
-        told.append(f"{audit.leakage.entropy:.3f} nats to know")
-    return told
+        facts.append(f"{count} possible {first.nouns.candidate}s" if count > 1 else "one secret")
+        facts.append(f"{audit.leakage.entropy:.3f} nats to know")
+    return facts
 
 
 def uri(picture: Picture) -> str:
@@ -146,17 +146,17 @@ def content(material: Material) -> dict[str, object]:
 
 def _run(source: Source) -> dict[str, object]:
     audit, run = source.audit, source.run
-    told: dict[str, object] = {"name": source.name, "system": source.system, "note": source.note}
-    told |= {"verdict": None, "sentence": None, "threat_model": None, "attacks": []}
+    content: dict[str, object] = {"name": source.name, "system": source.system, "note": source.note}
+    content |= {"verdict": None, "sentence": None, "threat_model": None, "attacks": []}
     if audit is not None:
-        told |= {"verdict": audit.verdict.name, "sentence": audit.sentence}
-        told |= {"threat_model": audit.threat_model, "attacks": [asdict(row) for row in audit.attacks]}
-    told["numbers"] = {
+        content |= {"verdict": audit.verdict.name, "sentence": audit.sentence}
+        content |= {"threat_model": audit.threat_model, "attacks": [asdict(row) for row in audit.attacks]}
+    content["numbers"] = {
         one.name: {"value": one.value, "low": one.low, "high": one.high, "unit": one.unit}
         for one in numbers(source)
     }
-    told["training"] = None if run is None or run.result is None else asdict(run.result)
-    return told
+    content["training"] = None if run is None or run.result is None else asdict(run.result)
+    return content
 
 
 def table(material: Material) -> str:

@@ -89,7 +89,7 @@ def _paths(system: System, policy: Policy, steps: int, key: Key) -> Path3:
 
 LEDGERS = ("share/ledger.jsonl", "ledger.jsonl")
 
-USUAL_STEPS = 50  # releases per episode that `veil audit` takes if it is told nothing
+USUAL_STEPS = 50  # releases per episode that `veil audit` takes by default
 
 SLACK = 60.0  # seconds by which copying may mix up the ages of files
 
@@ -229,7 +229,7 @@ def gather(
     if names and len(names) != len(folders):
         raise ReportError(f"{len(folders)} folders need as many names, not {len(names)}.")
     given = zip(folders, names or [""] * len(folders), strict=True)
-    sources = told_apart([collect(folder, name) for folder, name in given])
+    sources = distinct_names([collect(folder, name) for folder, name in given])
     known = None
     if frontier is not None:
         try:
@@ -275,7 +275,7 @@ def label(folder: Path) -> str:
     return f"{path.parent.name}/{path.name}" if path.name == "audit" else path.name
 
 
-def told_apart(sources: list[Source]) -> list[Source]:
+def distinct_names(sources: list[Source]) -> list[Source]:
     """With names that no two share: a number is added where they do."""
     names = [source.name for source in sources]
     return [

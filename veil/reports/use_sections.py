@@ -119,11 +119,11 @@ def _episode_picture(episode: Episode) -> Picture:
     off = np.sqrt(np.mean((episode.shared - episode.true) ** 2, axis=0))
     pairs = zip(off, episode.units, episode.names, strict=True)
     far = ", ".join(f"{value:.2g} {unit} in {name}".replace("  ", " ") for value, unit, name in pairs)
-    told = (
+    explained = (
         "One simulated episode: dots are what goes out, the dark line is what is true, the dashed line what "
         f"a receiver makes of the dots. In this episode the dots are off by {far} (root mean square)."
     )
-    caption = f"One simulated episode. {AS_IS}" if not off.any() else told
+    caption = f"One simulated episode. {AS_IS}" if not off.any() else explained
     return Picture(svg(figure), "True, shared and estimated state over one episode.", caption)
 
 

@@ -43,7 +43,7 @@ FILE, ARRAYS, TABLE = "audit.json", "audit.npz", "audit.csv"
 
 NOMINAL = "as modelled"
 
-WORST = 0.99  # quantile of the realised leakage that is told
+WORST = 0.99  # quantile of the realised leakage that is reported
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, WORST, 1.0)
 
@@ -184,7 +184,7 @@ class Audit:
 
     @property
     def worst_episodes(self) -> tuple[float, float]:
-        """What one episode in a hundred exceeds and what the largest told, nats; zero where none is known."""
+        """The 99 % quantile and the maximum of what episodes revealed, nats; zero where none is known."""
         known = self.realised[np.isfinite(self.realised)]
         return (float(np.quantile(known, WORST)), float(known.max())) if len(known) else (0.0, 0.0)
 
@@ -427,7 +427,7 @@ class Audit:
         return csv_text(COLUMNS, rows)
 
     def save(self, folder: Path | str) -> list[Path]:
-        """Write audit.json, audit.csv and audit.npz (what single episodes told) into a folder.
+        """Write audit.json, audit.csv and audit.npz (what single episodes revealed) into a folder.
 
         Each file is put in its place in one move. The JSON holds a checksum of the arrays, so that `load`
         notices files of two audits.

@@ -230,7 +230,7 @@ def _bar(panel: Axes, place: int, bound: Mean, colour: str) -> None:
 
 
 def draw_realised(realised: np.ndarray, entropy: float, worst: float) -> Figure:
-    """What single episodes told, beside the average that the verdict speaks of.
+    """The information gained in single episodes, beside the average that the verdict is about.
 
     Args:
         realised: (E,) log(posterior/prior) of the true secret, nats.

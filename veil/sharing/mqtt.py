@@ -259,19 +259,19 @@ def serve(sharer: Sharer, route: Route, tell: Tell) -> NoReturn:
     Args:
         sharer: shares; its ledger is a file.
         route: from where and whereto.
-        tell: told of faults, alarms and the connection, for the owner; never a value.
+        tell: called with faults, alarms and the connection, for the owner; never a value.
     """
-    pause, told = PAUSES[0], ""
+    pause, reported = PAUSES[0], ""
     while True:
         link = Link(sharer, route, tell)
         try:
             link.run()
         except Lost as lost:
             if link.established:
-                pause, told = PAUSES[0], ""
-            if str(lost) != told:
-                told = str(lost)
-                tell(f"no connection to {route}: {told}. Trying again.")
+                pause, reported = PAUSES[0], ""
+            if str(lost) != reported:
+                reported = str(lost)
+                tell(f"no connection to {route}: {reported}. Trying again.")
         time.sleep(pause)
         pause = min(2 * pause, PAUSES[1])
 

@@ -90,7 +90,7 @@ def recompute_charges(
     Args:
         policy: that of the ledger, see `rebuilt`.
         account: the ledger.
-        progress: told how many steps are done, and of how many.
+        progress: called with how many steps are done, and of how many.
     """
     found: list[RecomputedCharges] = []
     with jax.enable_x64(True):

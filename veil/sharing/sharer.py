@@ -43,8 +43,8 @@ CLOSE = 1e-9  # replayed charges may differ by this from those on record, relati
 class Sharer:
     """Shares a stream by a policy, within a budget, and keeps the ledger.
 
-    The accountant owns what is left of the budget. The policy is told before every step, and the ledger
-    writes down what it was told, since other streams may spend from the same budget.
+    The accountant owns what is left of the budget. The policy receives it before every step, and the ledger
+    writes down what it received, since other streams may spend from the same budget.
 
     The private randomness of a release comes from the operating system; the public randomness comes from the
     seed. A step that is in the ledger is answered from the ledger and never drawn again.

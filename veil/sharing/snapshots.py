@@ -140,9 +140,9 @@ class MemoryFile:
     def _parsed(self, slot: bytes) -> PrivateSnapshot | None:
         if len(slot) < _HEAD.size:
             return None
-        told, size, length = _HEAD.unpack_from(slot)
+        expected, size, length = _HEAD.unpack_from(slot)
         content = slot[_HEAD.size : _HEAD.size + length]
-        if size != len(slot) or told != self._digest(content):
+        if size != len(slot) or expected != self._digest(content):
             return None
         step, memory, state, external = unpacked(content, len(PrivateSnapshot._fields))
         return PrivateSnapshot(int(step), memory, state, external)

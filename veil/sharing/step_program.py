@@ -94,13 +94,13 @@ def live_step(policy: Policy):
         live = StreamOverride(public.left, public.missing, public.known, public.shared)
         after, made = share(policy, belief, situation, seed=public.seed, key=key, live=live)
         particles = belief.particle_count
-        told = LiveStep(
+        live_step = LiveStep(
             made.decision.numbers(),
             made.shared,
             jnp.min(made.health.effective) / particles if particles else None,
             None if policy.has_memory else made.health.log_evidence,
         )
-        return after, memory, told, _residual(system, secret, sight)
+        return after, memory, live_step, _residual(system, secret, sight)
 
     return step
 

@@ -1,4 +1,4 @@
-"""A stream of JSON lines: one line in, one line out, in order; what is wrong is told beside it.
+"""A stream of JSON lines: one line in, one line out, in order; what is wrong is reported beside it.
 
 A line whose step cannot be read is reported and takes no step: if its data never come, the step is a gap.
 """
@@ -21,7 +21,7 @@ def serve(sharer: Sharer, source: BinaryIO, sink: BinaryIO, tell: Tell) -> int:
         sharer: shares.
         source: bytes in.
         sink: bytes out, flushed after every line.
-        tell: told of faults and alarms, for the owner; never a value.
+        tell: called with faults and alarms, for the owner; never a value.
     """
     faults, alarm = 0, ""
     for number, line in enumerate(lines(source), 1):
