@@ -84,7 +84,7 @@ class Study:
     budgets: tuple[float, ...] = (0.02, 0.1, 0.5)
     """nats per episode"""
     most: int = 4096
-    """episodes per cell at most"""
+    """episodes per cell at most, in blocks of 512"""
     steps: int = 50
     """releases per episode"""
     seed: int = 11

@@ -7,9 +7,10 @@ from scipy import stats
 from tests.recordings import simulated as made
 from veil.evaluation.fit_test import examine_residuals, free_fit
 from veil.evaluation.verdict import recording_verdict
-from veil.recordings.sharing import summary
-from veil.results.measurement import FEWEST, FEWEST_SAMPLES, LEAK_FRACTION, Axis, RecordingFit
+from veil.recordings.measure import summary
+from veil.results.measurement import FEWEST_SAMPLES, LEAK_FRACTION
 from veil.results.parts import LEVEL, VERDICTS
+from veil.results.recording_fit import FEWEST, Axis, RecordingFit
 from veil.stats import Mean
 
 TRIALS, COUNT = 400, 200

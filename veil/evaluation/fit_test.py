@@ -29,8 +29,8 @@ from veil.beliefs.base import Belief
 from veil.beliefs.kalman import KalmanBelief
 from veil.beliefs.observed import ObservedBelief
 from veil.policies.base import Policy
-from veil.results.measurement import FEWEST, LAGS, Axis
 from veil.results.parts import Examination, FitTest
+from veil.results.recording_fit import FEWEST, LAGS, Axis
 from veil.step import Transcript
 from veil.systems.base import System
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from veil.results.measurement import DISAGREE, FEWEST, FEWEST_SAMPLES, LEAK_FRACTION, RecordingFit
+from veil.results.measurement import DISAGREE, FEWEST_SAMPLES, LEAK_FRACTION
 from veil.results.parts import LEVEL, AttackResult, Examination, Verdict
+from veil.results.recording_fit import FEWEST, RecordingFit
 from veil.stats import ERRORS, Leakage, Mean, accuracy_from_information, information_from_accuracy, several
 
 NEAR = 0.05  # a lower bound this near to H(q) is a proven leak
