@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from veil.sharing.ledger import sync_folder
+from veil.sharing.secret_account import OWNER_ONLY, sync_folder
 
 EVERY = 1000  # steps between two snapshots of the belief
-
-OWNER_ONLY = 0o600
 
 _BLOCK = 4096  # bytes; a slot of the memory's file is a multiple
 
