@@ -14,6 +14,7 @@ from veil.cli import main
 from veil.cli.subject import PolicyChoice
 from veil.sharing import Sharer
 from veil.sharing import recompute_charges as recharge
+from veil.sharing.alarm import alarm_charge
 from veil.systems import Gain
 
 BUDGET = 0.2
@@ -68,7 +69,8 @@ def test_the_last_steps_the_sums_and_the_picture(stream, ledger, tmp_path):
         left = max(0.0, entry["left"] - entry["charge"])
         numbers = [f"{x:.6f}" for x in (entry["charge"], entry["total"], left)]
         assert row[:5] == [str(entry["step"]), entry["decision"], *numbers]
-    total = math.fsum(entry["charge"] for entry in entries)
+    total = math.fsum([alarm_charge(1e-4), *(entry["charge"] for entry in entries)])
+    assert f"Of it {alarm_charge(1e-4):.2g} nats for what an alarm can tell" in shown
     assert f"{total:.6g} nats ({total / math.log(2):.6g} bits) charged" in shown
     assert f"{BUDGET - total:.6g} left of a budget of 0.2 nats" in shown
     worst = max(entries, key=lambda entry: entry["charge"])
@@ -95,7 +97,7 @@ def test_a_broken_chain_ends_with_its_line_and_a_cut_one_with_a_note(stream, led
 
 
 def test_charged_again_by_the_flags_of_the_stream(stream, ledger):
-    total = math.fsum(entry["charge"] for entry in lines_of(stream))
+    total = math.fsum([alarm_charge(1e-4), *(entry["charge"] for entry in lines_of(stream))])
     code, shown, _ = ledger(stream, "--recompute", "--policy", "noise", "--sd", NOISE, "--rows", 30)
     assert code == 0 and "No step was charged too little." in shown
     assert f"Charged {total:.6g} nats, computed again {total:.6g} ±" in shown  # live charges are nearly exact
@@ -171,7 +173,7 @@ def test_a_stream_with_private_memory_has_a_ledger_too(ledger, tmp_path):
     with Sharer(private_policy(), SECRET, seed=3, ledger=tmp_path / "ledger.jsonl") as sharer:
         run(sharer, Plant(1), 3)
         code, shown, _ = ledger(tmp_path)
-    assert code == 0 and "0 nats (0 bits) charged; there is no budget." in shown
+    assert code == 0 and "0.00316979 nats (0.00457303 bits) charged; there is no budget." in shown
     assert "Largest" not in shown and "remaining" not in shown
 
 

@@ -94,6 +94,9 @@ def test_it_has_one_name_in_all_commands_and_its_runs_join_in_a_report(here, unh
     tiny = ["--steps", 2, "--episodes", 6, "--no-assisted"]
     assert command("train", place, *noise)[0] == 0  # to runs/slow-noise
     code, _, err = command("audit", "runs/slow-noise", *tiny)
+    assert code == 2 and "names Python code as its system" in err
+    assert f"{place} --policy runs/slow-noise, or add --trust-code." in err
+    code, _, err = command("audit", "runs/slow-noise", *tiny, "--trust-code")
     assert code in (0, 3), err
     code, _, err = command("audit", f"./{place}", *tiny)  # to audit/slow-truth
     assert code in (0, 3), err
@@ -112,7 +115,7 @@ def test_it_has_one_name_in_all_commands_and_its_runs_join_in_a_report(here, unh
     assert code == 0 and "computed again" in out, err
     code, out, err = command("report", "runs/slow-noise", "audit/slow-truth", "--out", "both.html")
     assert code == 0 and "both.html" in out, err
-    assert "veil share runs/slow-noise" in Path("both.html").read_text()
+    assert f"veil share {place} --policy runs/slow-noise" in Path("both.html").read_text()
 
 
 def test_examples_in_messages_are_those_of_the_system(here, unhurried):

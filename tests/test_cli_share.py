@@ -58,7 +58,7 @@ def quick():
     """Programs run a few times here: they need not be fast. Nothing is set for the tests of other files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "prepare", lambda: None)
-        patch.setattr(share, "no_core_dumps", lambda: None)
+        patch.setattr(share, "keep_to_itself", lambda: None)
         before = jax.config.read("jax_disable_most_optimizations")
         jax.config.update("jax_disable_most_optimizations", True)
         yield
@@ -184,7 +184,7 @@ def test_a_stream_answers_in_order_and_repeats_from_the_ledger():
 
 def test_no_input_is_a_stream_of_no_steps():
     code, out, err = started()
-    assert code == 0 and out == "" and "0 steps, 0 nats charged, 0 faults." in err
+    assert code == 0 and out == "" and "0 steps, 0.00317 nats charged, 0 faults." in err
     assert len(Path("gain-noise/share/ledger.jsonl").read_bytes().splitlines()) == 1
 
 
@@ -221,7 +221,10 @@ def test_a_ledger_of_another_stream_an_edited_one_and_one_in_use_are_refused():
     assert code == 2 and out == "" and "chain is broken at line 2" in err
     Path("ledger.jsonl").write_bytes(whole[:-9])
     code, out, err = again([line(1)])
-    assert code == 0 and "Line 3 of ledger.jsonl was cut short" in err and "ready at step 2" in err
+    assert code == 2 and "ledger.jsonl ends at step 1, but step 2 was released" in err and out == ""
+    Path("ledger.jsonl").write_bytes(whole + b'{"blur":0.0,"cha')
+    code, out, err = again([line(1)])
+    assert code == 0 and "Line 4 of ledger.jsonl was cut short" in err and "ready at step 3" in err
 
 
 def begun():

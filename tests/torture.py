@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.sharing.aftermath import check_answers, check_ledger, check_repairs, check_spending
-from tests.sharing.dying_share import AROUND, INSIDE, MEMORY, SNAPSHOTS, Death, share
+from tests.sharing.dying_share import AROUND, INSIDE, MARK, MEMORY, SNAPSHOTS, Death, share
 from tests.sharing.streams import NOISE, SECRET, Plant
 from tests.sharing.test_sharer import counterfactual
 from veil.policies.budgeted import Exhausted
@@ -168,7 +168,7 @@ def _live(story: Story, life: Life, death: Death, plant: Plant, step: int, pause
 def schedule(steps: int, kills: int, seed: int = 0, *, memory: bool = False) -> list[Death]:
     """So many deaths from different steps on, the kinds evenly mixed: each is there in the first dozen."""
     chance = np.random.default_rng(seed)
-    kinds = (*INSIDE, *(MEMORY if memory else AROUND), *OUTSIDE, *INSIDE, *OUTSIDE)
+    kinds = (*INSIDE, *(MEMORY if memory else AROUND), *MARK, *OUTSIDE, *INSIDE)
     cycle = [kinds[k % len(kinds)] for k in range(kills)]
     when = np.sort(chance.choice(np.arange(1, steps - SNAPSHOTS), kills, replace=False))
     return [Death(str(point), int(step)) for point, step in zip(chance.permutation(cycle), when, strict=True)]

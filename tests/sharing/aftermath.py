@@ -12,6 +12,7 @@ import numpy as np
 from tests.sharing.streams import SECRET, noise_policy
 from veil.sharing import Accountant, Sharer
 from veil.sharing.account import read_account
+from veil.sharing.ledger import opening
 
 
 def check_answers(answers: dict[int, set[bytes]], rests: list[tuple[int, bytes]], steps: int) -> None:
@@ -27,7 +28,7 @@ def entries_of(path: Path) -> list[dict[str, Any]]:
     before, found = "0" * 64, []
     for line in path.read_bytes().rstrip(b"\0").decode().splitlines():  # an open one ends in zeros
         digest = json.loads(line)["chain"]
-        body = line.replace(f',"chain":"{digest}"', "")
+        body = line.partition(f',"chain":"{digest}"')[0] + "}"
         assert hashlib.sha256((before + body).encode()).hexdigest() == digest
         before = digest
         found.append(json.loads(line))
@@ -40,22 +41,24 @@ def check_ledger(path: Path, answers: dict[int, set[bytes]]) -> list[dict[str, A
     assert [entry["step"] for entry in entries] == [*range(1, len(answers) + 1)]
     for entry in entries:
         shared = None if entry["shared"] is None else {"level": entry["shared"][0]}
-        assert {json.dumps({"step": entry["step"], "shared": shared}).encode()} == answers[entry["step"]]
+        line = {"step": entry["step"], "shared": shared, "head": entry["chain"]}
+        assert {json.dumps(line).encode()} == answers[entry["step"]]
     assert read_account(path).note == "" and b"\0" not in path.read_bytes()
     return entries
 
 
 def check_spending(path: Path, entries: list[dict[str, Any]], budget: float, **options: Any) -> None:
     """Belief, decisions and totals are, to the last bit, those of one process that lived through it all."""
-    charges = [entry["charge"] for entry in entries]
+    account = path.with_name("secret.json.account")
     with (
-        Sharer(noise_policy(), SECRET, budget=budget, ledger=path, **options) as again,
+        Sharer(noise_policy(), SECRET, budget=budget, ledger=path, account=account, **options) as again,
         Sharer(noise_policy(), SECRET, budget=budget, seed=again.ledger.about["seed"], **options) as whole,
     ):
+        charges = [opening(again.ledger.about), *(entry["charge"] for entry in entries)]
         total = again.accountant.total()
         assert total == entries[-1]["total"] == Accountant(budget, spent=charges).total()
         assert math.isclose(total, math.fsum(charges), rel_tol=1e-13) and total <= budget
-        account, engine = Accountant(budget), whole._engine
+        account, engine = Accountant(budget, charges[:1]), whole._engine
         for entry in entries:
             assert entry["left"] == account.remaining()
             with jax.enable_x64(True):

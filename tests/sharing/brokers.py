@@ -40,7 +40,8 @@ class Stand(Sharer):
         self.dies_at = dies_at
         self.system, self.strict, self.alarm, self.accountant = Gain(), strict, "", Accountant()
         self.ledger: Ledger = Ledger(path, ABOUT)
-        self._memory = None
+        self._memory = self._account = None
+        self.alarmed, self._on_alarm = 0, "warn"
 
     @property
     def next_step(self):
@@ -193,4 +194,5 @@ def assert_nothing_is_lost(path, payloads):
     assert list(first) == [entry["step"] for entry in entries]
     for entry in entries:
         shared = None if entry["shared"] is None else {"level": entry["shared"][0]}
-        assert json.loads(first[entry["step"]]) == {"step": entry["step"], "shared": shared}
+        told = {"step": entry["step"], "shared": shared, "head": entry["chain"]}
+        assert json.loads(first[entry["step"]]) == told

@@ -20,12 +20,14 @@ import jax
 from veil.cli import main
 from veil.sharing import snapshots
 from veil.sharing.ledger import Ledger
+from veil.sharing.secret_account import SecretAccount
 from veil.sharing.snapshots import MemoryFile
 
 # Points between the first byte in the ledger and the first byte on the way out, the others, and those of a
 # policy with private memory.
 INSIDE = ("half a line", "line not synced", "line not emitted")
 AROUND = ("half the room", "snapshot not in place", "nothing written", "half emitted", "emitted")
+MARK = ("nothing marked", "half a mark", "mark not synced", "marked")
 MEMORY = ("half a memory", "memory not synced")
 FAILURES = ("full disk", "bug", "abort")  # ends of other kinds
 
@@ -84,20 +86,22 @@ def arm(death: Death) -> None:
     elif death.point == "snapshot not in place":
         _doom_snapshot(death.step)
     elif death.point in MEMORY:
-        _doom(MemoryFile, "write", lambda kept: kept.step >= death.step, DOOMS[death.point])
+        _doom(MemoryFile, "write", lambda kept, last: kept.step >= death.step, DOOMS[death.point])
+    elif death.point in MARK:
+        _doom(SecretAccount, "commit", lambda mark: mark.step >= death.step, DOOMS[death.point])
     else:
         first = 1 if death.point == "half the room" else death.step  # room is made for a process's first line
-        _doom(Ledger, "_write", lambda entry: entry.get("step", 0) >= first, DOOMS[death.point])
+        _doom(Ledger, "append", lambda *entries: entries[-1]["step"] >= first, DOOMS[death.point])
 
 
-def _doom(owner: type, name: str, chosen: Callable[[Any], bool], doom: Callable[[], None]) -> None:
+def _doom(owner: type, name: str, chosen: Callable[..., bool], doom: Callable[[], None]) -> None:
     """Doom the chosen call of a method."""
     method = getattr(owner, name)
 
-    def doomed(self: object, given: object) -> object:
-        if chosen(given):
+    def doomed(self: object, *given: object) -> object:
+        if chosen(*given):
             doom()
-        return method(self, given)
+        return method(self, *given)
 
     setattr(owner, name, doomed)
 
@@ -146,6 +150,16 @@ def _half_a_memory() -> None:
     _cut_write(lambda content: any(content))
 
 
+def _half_a_mark() -> None:
+    write = os.pwrite
+
+    def cut(file: int, content: Any, offset: int) -> int:
+        write(file, content[:100], offset)
+        die()
+
+    os.pwrite = cut
+
+
 def _not_in_place() -> None:
     os.replace = die
 
@@ -164,6 +178,10 @@ DOOMS: dict[str, Callable[[], None]] = {
     "half a line": _half_a_line,
     "line not synced": _not_synced,
     "line not emitted": _synced,
+    "nothing marked": die,
+    "half a mark": _half_a_mark,
+    "mark not synced": _not_synced,
+    "marked": _synced,
     "half a memory": _half_a_memory,
     "memory not synced": _not_synced,
     "bug": _bug,

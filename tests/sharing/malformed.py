@@ -11,7 +11,8 @@ import numpy as np
 from veil.sharing.inputs import LONGEST
 
 DIGITS = "7391846520"
-# shared; answered from the ledger; withheld and reported; reported only; passed over
+# shared; answered from the ledger; withheld and reported; reported, with an answer that has no step; the same
+# without a report
 Fate = Literal["shared", "again", "withheld", "reported", "nothing"]
 
 
@@ -39,6 +40,11 @@ WITHHELD = (
     '{"step": $, "state": {"level": {"level": #}}, "external": {"push": #}}',
     '{"step": $, "state": {"level": true}, "external": {"push": #}}',
     '{"step": $, "state": {"level": null}, "external": {"push": #}}',
+    '{"step": $, "state": {"level": NaN}, "external": {"push": #}}',
+    '{"step": $, "state": {"level": -Infinity}, "external": {"push": #}}',
+    '{"step": $, "state": {"level": #}, "external": {"push": NaN}}',
+    '{"step": $, "state": {"level": #}, "external": {"push": 1e308}}',
+    '{"step": $, "state": {"level": #}, "external": {"push": -1e10}}',
     '{"step": $, "state": {"level": 1@e400}, "external": {"push": #}}',
     '{"step": $, "state": {"level": -1@e400}, "external": {"push": #}}',
     f'{{"step": $, "state": {{"level": {DIGITS * 40}}}, "external": {{"push": #}}}}',
@@ -74,12 +80,11 @@ REPORTED = (
     '{"step": [$], "state": {"level": #}, "external": {"push": #}}',
     '{"step": @, "state": {"level": #}, "external": {"push": #}}',
     '{"step": 1@@, "state": {"level": #}, "external": {"push": #}}',
+    '{"step": 1$00, "state": {"level": #}, "external": {"push": #}}',
     '{"step": 2147483647, "state": {"level": #}, "external": {"push": #}}',
     '{"step": 1e400, "state": {"level": #}, "external": {"push": #}}',
     '{"step": $, "step": $, "state": {"level": #}, "external": {"push": #}}',
     '{"step": $, "state": {"level": #, "level": #}, "external": {"push": #}}',
-    '{"step": $, "state": {"level": NaN}, "external": {"push": #}}',
-    '{"step": $, "state": {"level": -Infinity}, "external": {"push": #}}',
     '{"step": $, "state": {"level": 0#}, "external": {"push": #}}',
     '{"step": $, "state": {"level": +#}, "external": {"push": #}}',
     '{"step": $, "state": {"level": #,}, "external": {"push": #}}',

@@ -16,7 +16,8 @@ from veil.sharing import Ledger, LedgerError, Sharer
 from veil.sharing import account as account_module
 from veil.sharing import ledger_plot as ledger_chart
 from veil.sharing.account import DECISIONS, read_account
-from veil.sharing.ledger import ROOM, chained
+from veil.sharing.alarm import alarm_charge
+from veil.sharing.ledger import ROOM, VERSION, chained
 from veil.sharing.recompute_charges import (
     RecomputedCharges,
     _charged,
@@ -57,7 +58,8 @@ def rewritten(path, entries):
     """A file whose chain holds, whatever it says."""
     before, lines = "0" * 64, []
     for entry in entries:
-        before, line = chained({key: entry[key] for key in entry if key != "chain"}, before)
+        content = {key: entry[key] for key in entry if key not in ("chain", "mac", "sum")}
+        before, line = chained(content, before)
         lines.append(line)
     path.write_bytes(b"".join(lines))
     return path
@@ -65,7 +67,7 @@ def rewritten(path, entries):
 
 def made(path, charges, budget=None, decision="released"):
     """A small ledger of these charges."""
-    total, entries = 0.0, [{"ledger": 1, "about": {**ABOUT, "budget": budget}}]
+    total, entries = 0.0, [{"VEIL": VERSION, "about": {**ABOUT, "budget": budget}}]
     for step, charge in enumerate(charges, 1):
         total += charge
         entries.append({"step": step, "charge": charge, "total": total, "decision": decision})
@@ -76,7 +78,8 @@ def test_sums_and_counts_are_those_of_the_lines(noisy):
     account, (first, *entries) = read_account(noisy), lines_of(noisy)
     assert account.about == first["about"] and account.budget == BUDGET and account.note == ""
     assert len(account) == len(entries) == 24
-    assert account.total == pytest.approx(math.fsum(entry["charge"] for entry in entries), abs=1e-15)
+    charges = [alarm_charge(1e-4), *(entry["charge"] for entry in entries)]
+    assert account.start == charges[0] and account.total == pytest.approx(math.fsum(charges), abs=1e-15)
     for name, (count, nats) in account.counts().items():
         those = [entry["charge"] for entry in entries if entry["decision"] == name]
         assert (count, nats) == (len(those), pytest.approx(sum(those), abs=1e-15))
@@ -125,7 +128,7 @@ def test_a_tail_that_is_not_whole_is_left_out_with_a_note_and_not_repaired(noisy
         (5, {"charge": -0.1}, "line 5 .* 0 or more"),
         (6, {"decision": "given"}, "line 6 "),
         (4, {"charge": 3.0, "total": 3.2}, "line 4 .* more than the budget"),
-        (1, {"ledger": 2}, "line 1 .* version 2"),
+        (1, {"VEIL": "ledger 1"}, "line 1 .* says ledger 1"),
     ],
 )
 def test_what_a_forger_chains_again_must_still_add_up(tmp_path, place, change, words):
@@ -310,8 +313,9 @@ def test_the_picture_shows_the_sums_the_budget_and_every_decision(noisy, tmp_pat
     account = read_account(noisy)
     upper, lower = ledger_chart.picture(account, again=[0.5 * x for x in account.charges]).axes
     charged, again, budget = upper.lines
-    assert np.allclose(charged.get_ydata(), [0.0, *account.totals])
-    assert np.allclose(again.get_ydata(), 0.5 * np.array([0.0, *account.totals]))
+    start, sums = account.start, np.cumsum([0.0, *account.charges])
+    assert np.allclose(charged.get_ydata(), start + sums)
+    assert np.allclose(again.get_ydata(), start + 0.5 * sums)
     assert np.allclose(budget.get_ydata(), BUDGET)
     marks = {}
     for label, row in zip(lower.get_yticklabels(), lower.collections, strict=True):

@@ -1,6 +1,7 @@
 """The ledger: durable, verified, repaired where a crash cut it, refused where somebody edited it."""
 
 import hashlib
+import hmac
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ from veil.sharing import Ledger, LedgerError
 from veil.sharing import ledger as ledger_module
 
 ABOUT = {"system": "gain", "seed": 3, "budget": 0.1}
+STREAM = "5" * 32
 
 
 def entry(step):
@@ -23,7 +25,7 @@ def entry(step):
 
 
 def written(path, count):
-    with Ledger(path, ABOUT) as ledger:
+    with Ledger(path, ABOUT, stream=STREAM) as ledger:
         for step in range(1, count + 1):
             ledger.append(entry(step))
     return path.read_bytes()
@@ -33,9 +35,8 @@ def test_entries_come_back_bit_for_bit_and_the_chain_is_that_of_sha256(tmp_path)
     path = tmp_path / "deep" / "ledger.jsonl"
     content = written(path, 5)
     with Ledger(path, ABOUT) as ledger:
-        assert [*ledger] == [
-            {**entry(step), "chain": one["chain"]} for step, one in zip(range(1, 6), ledger, strict=True)
-        ]
+        for step, one in zip(range(1, 6), ledger, strict=True):
+            assert one == {**entry(step), **{end: one[end] for end in ("chain", "mac", "sum")}}
         assert ledger[4]["shared"] == entry(4)["shared"] and len(ledger) == 5
         assert 5 in ledger and 6 not in ledger and ledger.note == ""
         with pytest.raises(KeyError):
@@ -43,7 +44,7 @@ def test_entries_come_back_bit_for_bit_and_the_chain_is_that_of_sha256(tmp_path)
     before = "0" * 64
     for line in content.splitlines():
         digest = json.loads(line)["chain"]
-        body = line.decode().replace(f',"chain":"{digest}"', "")
+        body = line.decode().partition(f',"chain":"{digest}"')[0] + "}"
         assert hashlib.sha256((before + body).encode()).hexdigest() == digest
         before = digest
 
@@ -73,12 +74,12 @@ def test_a_last_line_cut_anywhere_is_removed_with_a_note_and_written_again(tmp_p
         assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("tail", [b"", b"\0" * 5000, b"\n" + b"\0" * 5000])
+@pytest.mark.parametrize("tail", [b"", b"\0" * 5000])
 def test_room_for_lines_to_come_is_not_taken_for_lines(tmp_path, tail):
     """After a crash the file ends in zeros, behind a whole line or behind one that was torn."""
     path, whole = tmp_path / "ledger", written(tmp_path / "ledger", 3)
     last = whole.rindex(b"\n", 0, -1) + 1
-    path.write_bytes(whole + tail.lstrip(b"\n"))
+    path.write_bytes(whole + tail)
     with Ledger(path, ABOUT) as ledger:
         assert len(ledger) == 3 and ledger.note == ""
     assert path.read_bytes() == whole
@@ -100,12 +101,92 @@ def test_zeros_in_the_middle_are_damage_and_remove_nothing(tmp_path):
         assert path.read_bytes() == b"".join(harmed)
 
 
-def test_a_first_line_that_was_cut_is_begun_again(tmp_path):
-    path, whole = tmp_path / "ledger", written(tmp_path / "ledger", 0)
-    path.write_bytes(whole[:7])
+def test_only_a_line_without_its_end_is_torn(tmp_path):
+    """A zero byte in a line that has its end is damage, unless it is known that the line never went out."""
+    path, whole = tmp_path / "ledger", written(tmp_path / "ledger", 3)
+    last = whole.rindex(b"\n", 0, -1) + 1
+    for harmed in (whole[: last + 9] + b"\0" + whole[last + 10 :], whole[: last + 9] + b"\0" * 40 + b"\n"):
+        path.write_bytes(harmed + b"\0" * 5000)
+        for known in (None, 3):
+            with pytest.raises(LedgerError, match="broken at line 4, which was damaged"):
+                Ledger(path, ABOUT, released=known)
+        assert path.read_bytes() == harmed + b"\0" * 5000
+        with Ledger(path, ABOUT, released=2) as ledger:  # a disk that wrote the end before the beginning
+            assert len(ledger) == 2 and "Line 4" in ledger.note
+    path.write_bytes(whole[: last + 9])
+    with pytest.raises(LedgerError, match="ends at step 2, but step 3 was released"):
+        Ledger(path, ABOUT, released=3)
+
+
+@pytest.mark.parametrize(
+    "content", [b"1", b'{"gain": 0.6}\n', b"\0" * 90, b'{"about":{}}\n', b"{", b'{"VEIL":']
+)
+def test_what_is_not_a_ledger_is_not_touched(tmp_path, content):
+    path = tmp_path / "secret.json"
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match=r"secret\.json is not a ledger.* it was not touched"):
+        Ledger(path, ABOUT)
+    assert path.read_bytes() == content and os.listdir(tmp_path) == ["secret.json"]
+
+
+def test_a_ledger_is_begun_in_one_piece(tmp_path, monkeypatch):
+    """Whenever a crash comes, there is no file, an empty one, or a whole first line."""
+    path, sync = tmp_path / "ledger", os.fsync
+
+    def dies(file):
+        sync(file)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", dies)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger(path, ABOUT)
+    assert not path.exists()
+    path.touch()
+    Ledger(path, ABOUT).close()
+    assert path.read_bytes().startswith(b'{"VEIL":"ledger 2",') and path.read_bytes().count(b"\n") == 1
+    path.write_bytes(path.read_bytes()[:7])
+    with pytest.raises(LedgerError, match="not a ledger"):
+        Ledger(path, ABOUT)
+
+
+def test_lines_are_authenticated_by_the_key_and_readable_by_all(tmp_path):
+    """Whoever rewrites the public chain cannot rewrite the second one, which HMAC of Python also finds."""
+    path, key = tmp_path / "ledger", b"k" * 32
+    with Ledger(path, ABOUT, key=key, stream=STREAM) as ledger:
+        ledger.append(entry(1))
+        ledger.append(entry(2), entry(3))
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        assert line["mac"] == hmac.new(key, line["chain"].encode(), "sha256").hexdigest()[:32]
+    with Ledger(path, ABOUT, key=key) as ledger:
+        assert len(ledger) == 3
+    before, forged = "0" * 64, b""
+    for line in lines:
+        line = {name: value for name, value in line.items() if name not in ("chain", "mac", "sum")}
+        line |= {"charge": 0.0} if line.get("step") == 2 else {}
+        before, text = ledger_module.chained(line, before)
+        forged += text
+    path.write_bytes(forged)
+    with Ledger(path, ABOUT):
+        pass  # without the key the chain is all there is
+    with pytest.raises(LedgerError, match="broken at line 1, which was not written with the key"):
+        Ledger(path, ABOUT, key=key)
+
+
+@pytest.mark.parametrize("harm", ["copied over", "moved away"])
+def test_a_ledger_that_is_replaced_under_its_writer_ends_the_stream(tmp_path, harm):
+    path = tmp_path / "ledger"
     with Ledger(path, ABOUT) as ledger:
-        assert "Line 1" in ledger.note and len(ledger) == 0
-    assert path.read_bytes() == whole
+        ledger.append(entry(1))
+        if harm == "copied over":
+            (tmp_path / "new").write_bytes(path.read_bytes().rstrip(b"\0"))
+            os.replace(tmp_path / "new", path)
+        else:
+            path.rename(tmp_path / "away")
+        with pytest.raises(LedgerError, match="moved or replaced while it was in use"):
+            ledger.append(entry(2))
+        assert 2 not in ledger
 
 
 @pytest.mark.parametrize(

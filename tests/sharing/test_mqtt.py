@@ -102,7 +102,7 @@ def test_what_goes_out_is_the_line_of_the_stream_for_every_step_of_the_ledger(ha
     for (topic, payload, qos), entry in zip(harness.out, stand.ledger, strict=True):
         assert (topic, qos) == ("out", 1)
         value = None if entry["shared"] is None else {"level": entry["shared"][0]}
-        assert json.loads(payload) == {"step": entry["step"], "shared": value}
+        assert json.loads(payload) == {"step": entry["step"], "shared": value, "head": entry["chain"]}
         assert payload + b"\n" == stream.outgoing(stand, stand.share([9.0], [9.0], step=entry["step"]))
     assert harness.messages[-1] == "step 5: state.level must be a number. Withheld."
 
@@ -180,10 +180,11 @@ def test_a_strict_stream_stops_once_at_a_fault_and_not_for_ever(tmp_path, monkey
 
 def test_an_alarm_is_told_once(harness, stand):
     harness.connect()
-    stand.alarm = "it drifts"
+    stand.alarm, stand.alarmed = "it drifts", 1
     harness.send(input_line(1), input_line(2))
     assert [line for line in harness.messages if "drifts" in line] == [
-        "step 1: the plant is not the model: it drifts. Audit before you go on."
+        "step 1: the plant is not the model: it drifts. The stream goes on, as --on-alarm warn asks. Charges "
+        "mean nothing from this step on. Audit before you go on."
     ]
 
 
@@ -354,7 +355,7 @@ def test_mistakes_are_answered_with_what_to_do(flags, words, capsys):
 def test_addresses_and_the_way_to_the_broker(stand, monkeypatch):
     network = Network()
     for given, meant in (("there", ("there", 1883)), ("there:7", ("there", 7)), ("[::1]:7", ("::1", 7))):
-        network = Network(given, "a", "b")
+        network = Network(given, "a", "b", mqtt_in_clear=given != "[::1]:7")
         network.check()
         assert network.address() == meant
 
@@ -364,11 +365,11 @@ def test_addresses_and_the_way_to_the_broker(stand, monkeypatch):
     monkeypatch.setattr(mqtt, "serve", serve)
     with pytest.raises(Stop) as asked:
         network.serve(stand, print)
-    assert asked.value.args == ((stand, Route("::1", 7, "a", "b"), print),)
+    assert asked.value.args == ((stand, Route("::1", 7, "a", "b"), print, 0.0),)
 
 
 def test_without_the_extra_one_sentence_names_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     Network().check()
     with pytest.raises(Mistake, match=r"paho-mqtt; install it with `pip install 'veil\[mqtt\]'`"):
-        Network("there", "a", "b").check()
+        Network("localhost", "a", "b").check()

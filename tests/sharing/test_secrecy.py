@@ -24,7 +24,7 @@ from veil.systems import Gain
 
 SECRET, OTHER = 0.612345678901, 0.487654321098  # neither is on the prior
 STEPS, SD = 18, 0.3  # of the stream, and of the noise in the plant
-FILES = {"secret.json", "ledger.jsonl", "errors"}
+FILES = {"ledger.jsonl", "errors"}
 
 
 class Lived(NamedTuple):
@@ -49,9 +49,11 @@ def noise_of(states, externals, secret):
 
 def lived(folder, policy, secret, seed, death=NEVER, ledger="ledger.jsonl"):
     """One process on one stream; what it put out, and how it ended."""
-    (folder / "secret.json").write_text(json.dumps({"gain": secret}))
-    (folder / "secret.json").chmod(0o600)
-    command = ["share", "gain", "--secret-file", "secret.json", "--ledger", ledger]
+    (folder / f"secret{seed}.json").write_text(json.dumps({"gain": secret}))
+    (folder / f"secret{seed}.json").chmod(0o600)
+    name = f"secret{seed}.json"  # every secret has its own file, and an account beside it
+    command = ["share", "gain", "--secret-file", name, "--ledger", ledger, "--on-alarm", "warn"]
+    command += ["--accept-uncharged"]
     life, out = Life([*command, "--policy", policy, "--sd", str(NOISE)], folder, death), b""
     states, externals = inputs(seed)
     for step in range(1, STEPS + 1):
@@ -117,10 +119,9 @@ def test_nothing_that_was_written_holds_anything_private(left):
 
 def test_the_search_finds_what_it_is_for(left):
     """The secret in its own file, a state in the private memory, and all of them in a careless log."""
-    assert held((left.folder / "secret.json").read_bytes(), left.private) == [OTHER] * len(FAILURES)
-    memory = left.folder / "secret.json.memory"
-    if memory.exists():
-        assert set(held(memory.read_bytes(), left.private)) & set(inputs(len(FAILURES))[0])
+    assert held((left.folder / "secret1.json").read_bytes(), left.private) == [OTHER] * len(FAILURES)
+    for memory in left.folder.glob("secret1.json.memory-*"):
+        assert set(held(memory.read_bytes(), left.private)) & set(inputs(1)[0])
     for value in left.private:
         assert held(f"x={value!r}".encode(), [value]) and held(np.array([0, value]).tobytes(), [value])
 
@@ -128,9 +129,13 @@ def test_the_search_finds_what_it_is_for(left):
 def test_only_the_ledger_and_the_memory_are_made_and_the_memory_is_the_owners(left):
     made = {str(path.relative_to(left.folder)) for path in left.folder.rglob("*") if path.is_file()}
     made = {name for name in made if not name.startswith("cache/")}
-    own = {"secret.json.memory" if "counterfactual" in left.folder.name else "ledger.jsonl.belief"}
+    own = set() if "counterfactual" in left.folder.name else {"ledger.jsonl.belief"}
     others = {f"{name.replace(' ', '-')}.jsonl" for name in FAILURES}
-    assert made - {"secret.json.memory.partial"} == FILES | others | own
+    made = {re.sub(r"-[0-9a-f]{8}$", "", name) for name in made}
+    for seed in range(1 + len(FAILURES)):
+        own |= {f"secret{seed}.json", f"secret{seed}.json.account"}
+        own |= {f"secret{seed}.json.memory"} if "counterfactual" in left.folder.name else set()
+    assert made == FILES | others | own
     for path in left.folder.glob("secret*"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -145,14 +150,16 @@ def entries(secret, states, monkeypatch, **options):
     tossed = np.random.default_rng(4).integers(1 << 31, 1 << 32, (100, 2)).astype(np.uint32)
     coins = iter(tossed)
     monkeypatch.setattr(engines_module, "_coins", lambda: next(coins))
-    with Sharer(noise_policy(), secret, seed=5, **options) as sharer:
+    with Sharer(noise_policy(), secret, seed=5, on_alarm="warn", **options) as sharer:
         made = [
             sharer.share([state], [external]).receipt
             for state, external in zip(states, inputs(0)[1], strict=True)
         ]
         assert not any(str(coin) in json.dumps([*sharer.ledger]) for coin in tossed.flat)
-        about, kept = sharer.ledger.about, [{**entry, "milliseconds": 0.0} for entry in sharer.ledger]
-    return about, kept, [{**vars(receipt), "milliseconds": 0.0} for receipt in made]
+        assert all(entry["milliseconds"] % 10.0 == 0.0 for entry in sharer.ledger)  # coarse
+        clock = {"milliseconds": 0.0, "chain": "", "head": ""}  # and the digests of what it says
+        about, kept = sharer.ledger.about, [{**entry, **clock} for entry in sharer.ledger]
+    return about, kept, [{**vars(receipt), **clock} for receipt in made]
 
 
 def test_what_is_public_depends_on_the_secret_through_the_releases_alone(monkeypatch):

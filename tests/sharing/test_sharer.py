@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from tests.sharing.streams import (
     NOISE,
@@ -25,8 +24,8 @@ from tests.sharing.streams import (
 from veil.policies import GaussianNoise
 from veil.sharing import Accountant, Fault, LedgerError, Sharer, snapshots
 from veil.sharing import step_program as engines_module
+from veil.sharing.alarm import alarm_charge
 from veil.sharing.inputs import checked_secret, in_prior
-from veil.sharing.sharer import Alarm, _normal_score
 from veil.sharing.step_program import StepEngine
 from veil.systems import Platoon
 
@@ -83,9 +82,10 @@ def test_charges_are_the_information_of_each_release_given_what_is_public(story)
 
 def test_the_account_adds_up_and_keeps_the_budget(story):
     _, entries, _, _ = story
-    totals = np.cumsum([entry["charge"] for entry in entries])
+    start = alarm_charge(1e-4)
+    totals = start + np.cumsum([entry["charge"] for entry in entries])
     assert np.allclose([entry["total"] for entry in entries], totals, rtol=1e-12)
-    assert np.allclose([BUDGET - entry["left"] for entry in entries], np.r_[0.0, totals[:-1]], atol=1e-12)
+    assert np.allclose([BUDGET - entry["left"] for entry in entries], np.r_[start, totals[:-1]], atol=1e-12)
     assert totals[-1] <= BUDGET
 
 
@@ -222,7 +222,7 @@ def test_the_counterfactual_policy_goes_on_from_its_private_memory(tmp_path):
                 once(sharer)
             keep = sharer.ledger.append
 
-            def crash(entry):
+            def crash(*entries):
                 raise OSError("power cut")
 
             if steps == 5:
@@ -262,36 +262,12 @@ def test_a_state_out_of_range_is_moved_to_the_edge(monkeypatch):
             assert (made[0] == made[1]) == same
 
 
-@pytest.mark.parametrize(("plant", "alarmed"), [(Plant(0), False), (Plant(0, sd=0.6), True)])
-def test_the_owner_is_alarmed_where_the_plant_is_not_the_model(plant, alarmed):
-    with Sharer(noise_policy(), SECRET) as sharer:
-        run(sharer, plant, 640)
-        assert bool(sharer.alarm) == alarmed
-
-
-@pytest.mark.parametrize("count", [32, 64])
-def test_sizes_are_judged_as_by_the_chi_square_law(count):
-    for tail in (1e-7, 1e-3, 0.5, 1 - 1e-3, 1 - 1e-7):
-        score = _normal_score(float(stats.chi2.ppf(tail, count)), count)
-        assert score == pytest.approx(stats.norm.ppf(tail), rel=0.025, abs=0.02)
-
-
-def test_residuals_that_go_on_or_drift_raise_the_alarm():
-    rng = np.random.default_rng(0)
-    white = rng.normal(size=(64 * 200, 2))
-    alarm = Alarm()
-    assert not any(alarm.watch(row) for row in white)
-    for rows in (white + np.array([0.0, 1.0]), np.repeat(white, 4, axis=0)):
-        alarm = Alarm()
-        assert any(alarm.watch(row) for row in rows[:640])
-        assert alarm.reason
-
-
 def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, monkeypatch):
     """With the snapshot, without it and with an edited one the stream stands at the same bits."""
     monkeypatch.setattr(snapshots, "EVERY", 20)
     path, plant = tmp_path / "ledger.jsonl", Plant(8)
-    with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
+    files = {"ledger": path, "account": tmp_path / "account"}
+    with Sharer(noise_policy(), SECRET, budget=1.0, **files) as sharer:
         run(sharer, plant, 47)
     kept = snapshots.beside(path)
     states, replayed, again = [], [], StepEngine.again
@@ -306,7 +282,7 @@ def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, m
             kept.unlink()
         else:
             kept.write_bytes(change(kept.read_bytes()))
-        with Sharer(noise_policy(), SECRET, budget=1.0, ledger=path) as sharer:
+        with Sharer(noise_policy(), SECRET, budget=1.0, **files) as sharer:
             states.append((sharer._engine.snapshot(), sharer.accountant.total(), sharer.next_step))
     assert states[0] == states[1] == states[2]
     assert replayed == [*range(41, 48), *range(1, 48), *range(1, 48)]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from tests.sharing.aftermath import check_answers, check_beliefs
-from tests.sharing.dying_share import AROUND, INSIDE, MEMORY
+from tests.sharing.dying_share import AROUND, INSIDE, MARK, MEMORY
 from tests.sharing.streams import SECRET, Plant, noise_policy, private_policy, run
 from tests.torture import OUTSIDE, Story, drive, examine, schedule
 from veil.sharing import Ledger, Sharer
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot
 
 
-@pytest.mark.parametrize(("policy", "kills", "steps"), [("noise", 12, 70), ("counterfactual", 8, 40)])
+@pytest.mark.parametrize(("policy", "kills", "steps"), [("noise", 16, 80), ("counterfactual", 14, 50)])
 def test_nobody_can_tell_that_the_program_was_killed(tmp_path, policy, kills, steps):
     story = Story(tmp_path, steps, policy, "blind")
     deaths = schedule(steps, kills, 3, memory=policy == "counterfactual")
@@ -25,12 +25,12 @@ def test_nobody_can_tell_that_the_program_was_killed(tmp_path, policy, kills, st
 
 
 def test_at_least_a_third_of_the_kills_are_between_write_and_emit():
-    for kills, steps, memory in ((300, 2000, False), (30, 200, True), (12, 70, False), (8, 40, True)):
+    for kills, steps, memory in ((300, 2000, False), (30, 200, True), (16, 80, False), (14, 50, True)):
         deaths = schedule(steps, kills, 3, memory=memory)
         points, when = Counter(death.point for death in deaths), [death.step for death in deaths]
-        assert len(deaths) == kills and sum(points[point] for point in INSIDE) * 3 >= kills
+        assert len(deaths) == kills and sum(points[point] for point in (*INSIDE, *MARK)) * 3 >= kills
         assert when == sorted(set(when)) and when[0] >= 1 and when[-1] < steps
-        assert points.keys() == {*INSIDE, *OUTSIDE, *(MEMORY if memory else AROUND)}
+        assert points.keys() == {*INSIDE, *MARK, *OUTSIDE, *(MEMORY if memory else AROUND)}
 
 
 @pytest.mark.parametrize("exhausted", ["blind", "blur"])
@@ -91,7 +91,7 @@ def test_a_memory_that_does_not_fit_the_disk_is_an_error_and_not_a_release(tmp_p
     with pytest.raises(OSError, match="disk may be full"):
         file.write(PrivateSnapshot(1, np.zeros((3, 2)), np.zeros(2), np.ones(1)))
     file.close()
-    assert file.read() is None
+    assert file.read(1) is None
 
 
 def test_a_memory_that_was_cut_short_leaves_that_of_the_step_before(tmp_path):
@@ -100,16 +100,31 @@ def test_a_memory_that_was_cut_short_leaves_that_of_the_step_before(tmp_path):
     file = MemoryFile(path, "a stream")
     for step in range(1, 6):
         file.write(PrivateSnapshot(step, np.full((3, 2), float(step)), np.zeros(2), np.ones(1)))
-        kept = MemoryFile(path, "a stream").read()
+        kept = MemoryFile(path, "a stream").read(step)
         assert kept is not None and kept.step == step and np.all(kept.memory == step)
         whole, half = path.read_bytes(), path.stat().st_size // 2
         slot = slice(0, half) if step % 2 else slice(half, 2 * half)
         path.write_bytes(whole[: slot.start] + b"\1" * 60 + whole[slot.start + 60 :])
-        before = MemoryFile(path, "a stream").read()
+        before = MemoryFile(path, "a stream").read(step - 1)
         assert (before is None) if step == 1 else (before is not None and before.step == step - 1)
         path.write_bytes(whole)
-    assert MemoryFile(path, "another").read() is None and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert MemoryFile(path, "another").read(5) is None and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert MemoryFile(path, "a stream", b"key").read(5) is None
     file.close()
+
+
+def test_a_memory_knows_how_long_the_ledger_was(tmp_path):
+    """Written before the ledger is: one step ahead of it, or a gap, and never more."""
+    file = MemoryFile(tmp_path / "memory", "a stream")
+    for step, last in ((1, 0), (2, 1), (40, 2)):
+        file.write(PrivateSnapshot(step, np.full((3, 2), float(step)), np.zeros(2), np.ones(1)), last)
+    file.close()
+    kept = file.read(2)  # the gap of 37 steps was never written: go on from the memory before it
+    assert kept is not None and kept.step == 2
+    kept = file.read(40)
+    assert kept is not None and kept.step == 40
+    with pytest.raises(ValueError, match="knows 2 steps of this stream, but the ledger ends at step 1"):
+        file.read(1)
 
 
 def lost(memory, harm, other):

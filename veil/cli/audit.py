@@ -44,12 +44,14 @@ class Audit:
     """File of recorded episodes, as of `veil simulate`, instead of fresh ones"""
     again: bool = False
     """Replace another audit in the folder"""
+    trust_code: bool = False
+    """Run the Python file that the folder names as its system; only for folders of your own making"""
     explain: bool = False
     """Print all that the verdict is based on, and the leakage by secret"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be audited."""
-        check_subject(self.system, self.sharing)
+        check_subject(self.system, self.sharing, self.trust_code)
         extent = self.extent
         if not 0.0 <= extent.interval < math.inf:
             raise Mistake("--interval is a width in nats; give 0 to use all episodes, or e.g. 0.02.")
@@ -86,7 +88,7 @@ class Audit:
 
     def build(self) -> "tuple[System, Policy]":
         """The system and the policy; checks what depends on both."""
-        _, system, policy = subject(self.system, self.sharing)
+        _, system, policy = subject(self.system, self.sharing, self.trust_code)
         least = 2 * len(system.prior.secrets)
         if self.extent.episodes < least:
             raise Mistake(f"give at least --episodes {least}, two per secret; 1024 for a narrow interval.")

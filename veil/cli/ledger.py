@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from veil.cli.console import Mistake, bars, complain, grid, known
 from veil.cli.parser import Flag
 from veil.cli.share import EXHAUSTED, LEDGER
-from veil.cli.subject import RUN, PolicyChoice, build_system, is_own, run_system
+from veil.cli.subject import RUN, PolicyChoice, build_system, check_code, is_own, run_system
 from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Ledger:
     """Charge every release again, by a stronger method"""
     system: Annotated[str, Flag("FILE.py:NAME", default="")] = ""
     """System of the ledger, where it is your own and no run says where"""
+    trust_code: bool = False
+    """Run the Python file that the folder names as its system; only for folders of your own making"""
     out: Annotated[Path | None, Flag(default=PLACE)] = None
     """File for the picture"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
@@ -136,6 +138,8 @@ class Ledger:
         name = account.about["system"]
         own = run_system(self.trained) if self.trained and name not in SYSTEMS else name
         place = self.system or own
+        if self.trained and not self.system and is_own(own):
+            check_code(self.trained, self.trust_code)
         if system_name(place) != name or not (is_own(place) or place in SYSTEMS):
             raise Mistake(f"the ledger is about {name}; say where that is, as --system FILE.py:{name}.")
         choice = replace(self.sharing, policy=str(self.trained)) if self.trained else self.sharing
@@ -180,12 +184,19 @@ def row(entry: dict, again: "list[RecomputedCharges]") -> tuple[str, ...]:
 
 
 def sums(account: "Account") -> Iterator[str]:
-    """Total, budget and the largest charge, in words."""
+    """Total, budget, alarm and the largest charge, in words."""
     total = f"{account.total:.6g} nats ({account.total / math.log(2):.6g} bits) charged"
     if math.isfinite(account.budget):
         yield f"{total}, {account.budget - account.total:.6g} left of a budget of {account.budget:.6g} nats."
     else:
         yield f"{total}; there is no budget."
+    if account.start > 0.0:
+        yield f"Of it {account.start:.2g} nats for what an alarm can tell, charged at the start."
+    if account.alarmed:
+        yield (
+            f"Alarm: the plant is not the model. Charges mean nothing from step {account.alarmed - 1} on, "
+            "where the stream went blind."
+        )
     step, charge = account.largest()
     if charge > 0.0:
         yield f"Largest charge: {charge:.6g} nats at step {step}."
@@ -198,6 +209,7 @@ def compared(account: "Account", again: "list[RecomputedCharges]") -> Iterator[s
     if not again:
         return
     value, error = totals(again)
+    value += account.start
     rest = f" ({value / account.total:.2%} of it)" if account.total > 0.0 else ""
     yield f"Charged {account.total:.6g} nats, computed again {value:.6g} ± {error:.1g} nats{rest}."
     same = sum(one.method == "live" for one in again)

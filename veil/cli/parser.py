@@ -347,6 +347,8 @@ def read_file(path: Path, known: Sequence[Setting]) -> Given:
         raise Mistake(f"{path} cannot be read ({error.strerror or error}).") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Mistake(f"{path} is not a TOML file: {error}.") from error
+    except RecursionError:
+        raise Mistake(f"{path} is nested too deeply for a file of settings.") from None
     given, parts = Given(), {one.group for one in known if one.group}
     for key, value in content.items():
         if not isinstance(value, dict):

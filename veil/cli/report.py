@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import Mistake, complain
 from veil.cli.parser import Flag
-from veil.cli.subject import RUN, build_system, train_command
+from veil.cli.subject import RUN, build_system, is_own, train_command
 
 if TYPE_CHECKING:
     from veil.systems.base import System
@@ -36,6 +36,8 @@ class Report:
     """What to call the runs, in their order"""
     title: Annotated[str, Flag("TEXT", default=TITLE)] = ""
     """Title of the page"""
+    trust_code: bool = False
+    """Run the Python file that a folder names as its system; only for folders of your own making"""
     frontier: Annotated[Path | None, Flag(default="")] = None
     """Folder of `veil frontier`, to show where the runs stand"""
 
@@ -72,12 +74,16 @@ class Report:
                 frontier=self.frontier,
                 title=self.title,
                 date=datetime.date.today().isoformat(),
-                build=built,
+                build=self.build,
             )
         except ReportError as mistake:
             raise Mistake(str(mistake)) from mistake
         except OSError as error:
             raise Mistake(f"{error.filename or self.out} cannot be written ({error.strerror}).") from error
+
+    def build(self, name: str) -> "System | None":
+        """The system of a run, to play it; None where it is code that nobody said to run."""
+        return None if is_own(name) and not self.trust_code else built(name)
 
 
 def finished(folder: Path) -> None:

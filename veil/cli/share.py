@@ -1,7 +1,9 @@
 """`veil share`: a live stream between the sensor and the network."""
 
+import contextlib
 import gc
 import importlib.util
+import ipaddress
 import math
 import os
 import sys
@@ -22,17 +24,25 @@ if TYPE_CHECKING:
 
 EXHAUSTED = ("withhold", "blind", "blur")
 
+ON_ALARM = ("blind", "stop", "warn")
+
 LEDGER = "ledger.jsonl"
+
+PR_SET_DUMPABLE = 4  # of Linux
 
 STOPPED = 1  # exit code of --strict at a fault, and where nothing can be written
 
+ALARMED = 4  # exit code where an alarm ended the stream
 
-USUAL_PORT = 1883  # of an MQTT broker
+
+PORTS = {False: 1883, True: 8883}  # of an MQTT broker, in clear and by TLS
+
+USER, PASSWORD = "VEIL_MQTT_USER", "VEIL_MQTT_PASSWORD"  # in the environment
 
 
 @dataclass(frozen=True)
 class Network:
-    """The way in and out."""
+    """The way in and out. True states come in: off this machine they travel by TLS."""
 
     mqtt: Annotated[str, Flag("HOST[:PORT]", default="default: none; stdin and stdout")] = ""
     """MQTT 5 broker to stream over, at least once each way; needs the extra veil[mqtt]"""
@@ -40,11 +50,26 @@ class Network:
     """Topic of the inputs, one JSON object per message"""
     topic_out: Annotated[str, Flag("TOPIC", default="")] = ""
     """Topic of the releases; readers drop repeats by step"""
+    mqtt_tls: bool = False
+    """Encrypt, and verify the broker's certificate (port 8883 unless given)"""
+    mqtt_ca: Annotated[Path | None, Flag(default="default: those of the machine")] = None
+    """PEM file of the authorities that the broker's certificate must come from"""
+    mqtt_cert: Annotated[Path | None, Flag(default="")] = None
+    """PEM file of our own certificate, where the broker asks for one"""
+    mqtt_key: Annotated[Path | None, Flag(default="")] = None
+    """PEM file of its private key; mode 0600"""
+    mqtt_login: Annotated[Path | None, Flag(default="default: VEIL_MQTT_USER, VEIL_MQTT_PASSWORD")] = None
+    """File of user and password, one per line; mode 0600"""
+    mqtt_in_clear: bool = False
+    """Let true states cross the network unencrypted"""
 
     def check(self) -> None:
-        """Refuse what cannot be connected to."""
+        """Refuse what cannot be connected to, and what must not be sent in clear."""
         given = (self.mqtt, self.topic_in, self.topic_out)
+        secure = (self.mqtt_tls, self.mqtt_ca, self.mqtt_cert, self.mqtt_key, self.mqtt_login)
         if not any(given):
+            if any(secure) or self.mqtt_in_clear:
+                raise Mistake("the flags of MQTT need --mqtt, --topic-in and --topic-out.")
             return
         if not all(given):
             raise Mistake("--mqtt, --topic-in and --topic-out go together; give all three or none.")
@@ -52,29 +77,76 @@ class Network:
             raise Mistake("--topic-in and --topic-out are single topics, without + and #.")
         if self.topic_in == self.topic_out:
             raise Mistake("--topic-in and --topic-out must differ, or releases would come back as inputs.")
-        self.address()
+        self._check_security(self.address()[0])
         if importlib.util.find_spec("paho") is None:
             raise Mistake("--mqtt needs the package paho-mqtt; install it with `pip install 'veil[mqtt]'`.")
+
+    def _check_security(self, host: str) -> None:
+        if not self.mqtt_tls and (self.mqtt_ca or self.mqtt_cert or self.mqtt_key):
+            raise Mistake("--mqtt-ca, --mqtt-cert and --mqtt-key are for --mqtt-tls; add it.")
+        if bool(self.mqtt_cert) != bool(self.mqtt_key):
+            raise Mistake("--mqtt-cert and --mqtt-key go together; give both or none.")
+        if self.mqtt_tls and self.mqtt_in_clear:
+            raise Mistake("--mqtt-tls and --mqtt-in-clear exclude each other.")
+        if not self.mqtt_tls and not self.mqtt_in_clear and not _is_local(host):
+            raise Mistake(
+                f"true states would cross the network to {host} in clear. Add --mqtt-tls, or --mqtt-in-clear "
+                "if everybody on the way may read them."
+            )
 
     def address(self) -> tuple[str, int]:
         """Host and port of the broker."""
         try:
             parts = urlsplit(f"//{self.mqtt}")
             if parts.hostname and parts.netloc == self.mqtt and parts.username is None:
-                return parts.hostname, parts.port or USUAL_PORT
+                return parts.hostname, parts.port or PORTS[self.mqtt_tls]
         except ValueError:  # a port that is none
             pass
         raise Mistake("--mqtt is HOST or HOST:PORT, e.g. --mqtt localhost:1883.")
 
-    def serve(self, sharer: "Sharer", tell: Callable[[str], None]) -> int:
-        """Share until the input ends; gives the number of faults. Over MQTT it ends by Ctrl-C only."""
+    def login(self) -> tuple[str, str] | None:
+        """User and password, from the file or the environment; never from the command line."""
+        if self.mqtt_login is None:
+            user = os.environ.get(USER, "")
+            return (user, os.environ.get(PASSWORD, "")) if user else None
+        _check_private(self.mqtt_login)
+        lines = self.mqtt_login.read_text(encoding="utf-8").splitlines()
+        if len(lines) != 2 or not lines[0]:
+            raise Mistake(f"{self.mqtt_login} needs two lines: the user, and the password.")
+        return lines[0], lines[1]
+
+    def serve(self, sharer: "Sharer", tell: Callable[[str], None], pace: float = 0.0) -> int:
+        """Share until the input ends; gives the number of faults. Over MQTT it ends by Ctrl-C only.
+
+        Args:
+            sharer: shares.
+            tell: told what the owner should know.
+            pace: seconds; answers leave at multiples of it after their input came.
+        """
         if not self.mqtt:
             from veil.sharing.stream import serve
 
-            return serve(sharer, sys.stdin.buffer, sys.stdout.buffer, tell)
+            return serve(sharer, sys.stdin.buffer, sys.stdout.buffer, tell, pace)
         from veil.sharing import mqtt
 
-        mqtt.serve(sharer, mqtt.Route(*self.address(), self.topic_in, self.topic_out), tell)
+        if self.mqtt_key is not None:
+            _check_private(self.mqtt_key)
+        tls = mqtt.Tls(self.mqtt_ca, self.mqtt_cert, self.mqtt_key) if self.mqtt_tls else None
+        route = mqtt.Route(*self.address(), self.topic_in, self.topic_out, tls, self.login())
+        mqtt.serve(sharer, route, tell, pace)
+
+
+def _is_local(host: str) -> bool:
+    """Whether what is sent there stays on this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_private(path: Path) -> None:
+    if path.stat().st_mode & 0o077:
+        raise Mistake(f"{path} can be read by others. Protect it with `chmod 600 {path}`.")
 
 
 @dataclass(frozen=True)
@@ -82,12 +154,14 @@ class Share:
     """Share a live stream within a budget: JSON lines in on stdin, JSON lines out on stdout.
 
     In:  {"step": 1, "state": {"speed": 15.1, "spacing": 19.8}, "external": {...}}
-    Out: {"step": 1, "shared": {"speed": 15.0, "spacing": 19.9}}, or null where nothing is shared.
+    Out: {"step": 1, "shared": {"speed": 15.0, "spacing": 19.9}, "head": "5f..."}; shared is null where
+    nothing is, step is null where a line has none that can be read.
 
     Every release is in the ledger before it goes out; started again with the same ledger, the stream
-    goes on where it was, and steps that were released are answered with the same bytes.
+    goes on where it was, and steps that were released are answered with the same bytes. Beside the
+    secret, SECRET.account keeps its key, how far each stream went, and what all of them spent.
     Exit code 2: a mistake on the command line; 1: a fault with --strict, or a file or output that
-    cannot be written; 130: stopped by Ctrl-C.
+    cannot be written; 4: stopped by an alarm; 130: stopped by Ctrl-C.
 
     Example: `veil share runs/platoon-pathwise --secret-file driver.json --budget 0.1 < sensor.jsonl`
     """
@@ -98,7 +172,7 @@ class Share:
     """JSON file with the secret, its index in the prior or its values; mode 0600"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
     budget: float = math.inf
-    """Nats that the whole stream may leak; without one they are only counted"""
+    """Nats that all streams of this secret may leak; without one they are only counted"""
     on_exhausted: str = "blind"
     """What a release that would overspend gets: withhold, blind or blur"""
     horizon: int = 50
@@ -109,6 +183,18 @@ class Share:
     """File of the ledger"""
     seed: Annotated[int | None, Flag(default="default: drawn")] = None
     """Public seed of a new ledger (no unit)"""
+    on_alarm: str = "blind"
+    """What happens when the plant is not the model: blind, stop or warn (the owner only)"""
+    alarm_level: float = 1e-4
+    """Probability that the alarm ever comes where the model is right"""
+    accept_uncharged: bool = False
+    """Share although the secret is none of the prior's, so that charges do not speak of it"""
+    trust_code: bool = False
+    """Run the Python file that the folder names as its system; only for folders of your own making"""
+    max_gap: int = 100
+    """Steps that may be left out at once; a line further ahead is a fault and takes no step"""
+    pace: float = 0.0
+    """Milliseconds; an answer leaves at a multiple of this after its line came (0: at once)"""
     strict: bool = False
     """Stop at the first fault instead of withholding that release"""
     network: Network = field(default_factory=Network)
@@ -122,7 +208,12 @@ class Share:
             raise Mistake("--horizon and --charge-particles are counts; give positive numbers.")
         if self.seed is not None and not 0 <= self.seed < 1 << 31:
             raise Mistake("--seed must be between 0 and 2147483647.")
-        check_subject(self.run_or_system, self.sharing)
+        known("--on-alarm", self.on_alarm, ON_ALARM)
+        if not 0.0 < self.alarm_level <= 0.5:
+            raise Mistake("--alarm-level is a probability above 0 and up to 0.5, e.g. --alarm-level 0.0001.")
+        if not 0 <= self.max_gap <= 100_000 or not 0.0 <= self.pace <= 60_000.0:
+            raise Mistake("--max-gap is a count up to 100000, --pace a time up to 60000 ms.")
+        check_subject(self.run_or_system, self.sharing, self.trust_code)
         self.network.check()
 
     @property
@@ -137,8 +228,11 @@ class Share:
         import jax
 
         from veil.sharing.inputs import Fault
+        from veil.sharing.ledger import LedgerError
+        from veil.sharing.secret_account import AccountError
+        from veil.sharing.sharer import AlarmStop
 
-        no_core_dumps()
+        keep_to_itself()
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # for a quick restart
         gc.disable()  # tracing makes many objects, and nearly all of them stay
         sharer = self.open()
@@ -146,20 +240,27 @@ class Share:
         gc.enable()
         tell(f"ready at step {sharer.next_step}; ledger {self.file}")
         try:
-            faults = self.network.serve(sharer, tell)
+            faults = self.network.serve(sharer, tell, 1e-3 * self.pace)
         except Fault as fault:
             tell(f"{fault} Stopped (--strict). The same command goes on.")
             sys.exit(STOPPED)
+        except AlarmStop:  # told when it came, or at the start
+            sys.exit(ALARMED)
+        except (LedgerError, AccountError) as error:
+            tell(str(error))
+            sys.exit(STOPPED)
+        except Mistake as mistake:
+            complain("share", mistake)
         except OSError as error:
             give_up(error)
         except KeyboardInterrupt:
             tell("stopped. The same command goes on.")
             sys.exit(130)
+        else:
+            said = f"{sharer.next_step - 1} steps, {sums(sharer)}, {faults} faults."
         finally:
             sharer.close()
-        spent, left = sharer.accountant.total(), sharer.accountant.remaining()
-        rest = "" if math.isinf(left) else f", {left:.4g} left"
-        tell(f"{sharer.next_step - 1} steps, {spent:.4g} nats charged{rest}, {faults} faults.")
+        tell(said)
 
     def open(self) -> "Sharer":
         """The sharer; what is wrong with files ends the program here, by name and never by content."""
@@ -169,10 +270,9 @@ class Share:
         from veil.sharing.sharer import Sharer
 
         try:
-            place, _, policy = subject(self.run_or_system, self.sharing)
+            place, _, policy = subject(self.run_or_system, self.sharing, self.trust_code)
             secret = read_secret(self.secret_file, policy.system)
-            if not in_prior(secret, policy.system):
-                tell("the secret is none of the prior's, and charges speak of those only.")
+            self.check_covered(in_prior(secret, policy.system) or policy.has_memory)
             sharer = Sharer(
                 policy,
                 secret,
@@ -182,7 +282,10 @@ class Share:
                 particles=self.charge_particles,
                 seed=self.seed,
                 ledger=self.file,
-                memory=self.secret_file.with_name(self.secret_file.name + ".memory"),
+                account=self.secret_file.with_name(self.secret_file.name + ".account"),
+                on_alarm=self.on_alarm,  # pyright: ignore[reportArgumentType]
+                alarm_level=self.alarm_level,
+                most_missing=self.max_gap,
                 strict=self.strict,
                 system=system_name(place),
                 progress=replayed,
@@ -191,7 +294,28 @@ class Share:
             complain("share", error)
         if sharer.ledger.note:
             tell(sharer.ledger.note)
+        if sharer.alarmed:
+            tell(sharer.alarm_sentence())
         return sharer
+
+    def check_covered(self, covered: bool) -> None:
+        """Refuse a secret that no charge speaks of, unless the owner accepts that."""
+        if covered:
+            return
+        if not self.accept_uncharged:
+            raise Mistake(
+                "the secret is none of the prior's, and charges speak of those only. Share by "
+                "counterfactual, which covers every secret, or add --accept-uncharged."
+            )
+        tell("the secret is none of the prior's: what its releases tell is not what is charged.")
+
+
+def sums(sharer: "Sharer") -> str:
+    """What was charged, in words."""
+    spent, left = sharer.accountant.total(), sharer.left
+    rest = "" if math.isinf(left) else f", {left:.4g} left"
+    void = f"; charges mean nothing from step {sharer.alarmed} on, by an alarm" if sharer.alarmed else ""
+    return f"{spent:.4g} nats charged{rest}{void}"
 
 
 def tell(text: str) -> None:
@@ -215,8 +339,12 @@ def replayed(done: int, total: int) -> None:
         tell(f"replaying the ledger, {done} of {total}")
 
 
-def no_core_dumps() -> None:
-    """A dump of this process would hold the secret."""
+def keep_to_itself() -> None:
+    """No core dumps, and no other process of the user may read this one's memory: it holds the secret."""
+    import ctypes
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library, or a kernel that forbids it
+            ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -34,12 +34,14 @@ class Simulate:
     """Releases per episode"""
     seed: int = 0
     """Seed of all randomness (no unit); the same seed gives the same file"""
+    trust_code: bool = False
+    """Run the Python file that the folder names as its system; only for folders of your own making"""
     out: Path = Path("transcripts.npz")
     """File of the arrays"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be played."""
-        check_subject(self.run_or_system, self.sharing)
+        check_subject(self.run_or_system, self.sharing, self.trust_code)
         if self.episodes < 1 or self.steps < 0:
             raise Mistake("--episodes and --steps are counts; give positive numbers.")
         if not 0 <= self.seed < 1 << 32:
@@ -54,6 +56,7 @@ class Simulate:
         save(records, self.out)
         print(f"{self.episodes} episodes of {steps} releases in {self.out}; judged by")
         policy = [] if run_folder(self.run_or_system) else self.sharing.words()
+        policy += ["--trust-code"] if self.trust_code else []
         words = ["veil", "audit", self.run_or_system, *policy, "--transcripts", str(self.out)]
         words += ["--out", f"{self.out.with_suffix('')}-audit"]
         print(f"  {shlex.join(words)}")
@@ -63,7 +66,7 @@ class Simulate:
         from veil.evaluation.episodes import simulate
         from veil.settings import SimulateSettings
 
-        _, system, policy = subject(self.run_or_system, self.sharing)
+        _, system, policy = subject(self.run_or_system, self.sharing, self.trust_code)
         steps = self.steps or usual_steps(run_folder(self.run_or_system))
         with progress() as report:
             settings = SimulateSettings(self.episodes, steps, self.seed)

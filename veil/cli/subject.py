@@ -216,16 +216,19 @@ def run_folder(run_or_system: str) -> Path | None:
     return folder if run_or_system not in SYSTEMS and (folder / RUN).exists() else None
 
 
-def check_subject(run_or_system: str, sharing: PolicyChoice) -> None:
+def check_subject(run_or_system: str, sharing: PolicyChoice, trust: bool = False) -> None:
     """Refuse what is neither a run nor a system, and a policy beside the one of a run.
 
     Args:
         run_or_system: folder of a run, name of a system, or FILE.py:NAME.
         sharing: the policy that was asked for.
+        trust: whether the code that a folder names may run.
     """
-    if run_folder(run_or_system):
+    folder = run_folder(run_or_system)
+    if folder:
         if sharing != PolicyChoice():
             raise Mistake(f"{run_or_system} has its own policy; leave out --policy and its flags.")
+        check_code(folder, trust)
         return
     if not is_own(run_or_system) and (os.sep in run_or_system or Path(run_or_system).exists()):
         raise Mistake(f"{run_or_system} is not the folder of a run: no {RUN} in it. `veil train` makes one.")
@@ -233,17 +236,42 @@ def check_subject(run_or_system: str, sharing: PolicyChoice) -> None:
     sharing.check(run_or_system)
 
 
-def subject(run_or_system: str, sharing: PolicyChoice) -> "tuple[str, System, Policy]":
+def check_code(folder: Path, trust: bool) -> None:
+    """Refuse a folder whose system is a Python file, unless the user says that it may run.
+
+    A folder may come from elsewhere, and is data. Code runs only where the user named it.
+
+    Args:
+        folder: of a run.
+        trust: whether the user said so.
+    """
+    from veil.io import StoreError
+    from veil.learners import run as runs
+
+    try:
+        place = runs.Run.load(folder).settings.system
+    except StoreError as error:
+        raise Mistake(str(error)) from error
+    if is_own(place) and not trust:
+        raise Mistake(
+            f"{folder} names Python code as its system, {place}, which is not run unasked. Name it yourself, "
+            f"as {shlex.quote(place)} --policy {shlex.quote(str(folder))}, or add --trust-code."
+        )
+
+
+def subject(run_or_system: str, sharing: PolicyChoice, trust: bool = False) -> "tuple[str, System, Policy]":
     """Where the system is, the system and the policy: those of a run, or those that were named.
 
     Args:
         run_or_system: folder of a run, name of a system, or FILE.py:NAME.
         sharing: the policy that was asked for.
+        trust: whether the code that a folder names may run.
     """
     folder = run_folder(run_or_system)
     if folder is None:
         system = build_system(run_or_system)
         return run_or_system, system, sharing.build(system, run_or_system)
+    check_code(folder, trust)
     place = run_system(folder)
     system = build_system(place)
     return place, system, load_policy(folder, system, place)

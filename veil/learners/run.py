@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, g
 
 import jax
 import jax.random as jr
+import numpy as np
 
 from veil.io import StoreError, about, load_arrays, plain, replace_text, save_arrays, write_json
 from veil.learners.design import initial_policy
@@ -278,7 +279,7 @@ def _read(folder: Path) -> Run:
         policy, result = content.pop("policy", None), content.pop("result", None)
     except OSError as error:
         raise StoreError(f"{path} cannot be read ({error}). {ADVICE}") from error
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise StoreError(f"{path} is not the file of a run. {ADVICE}") from error
     if not isinstance(made_by, str) or made_by.split(".")[:2] != __version__.split(".")[:2]:
         raise StoreError(f"{path} was made by veil {made_by}; this is {__version__}. {ADVICE}")
@@ -312,10 +313,45 @@ def load_policy(folder: Path, system: System) -> Policy:
     check_manifest(folder / MANIFEST)
     settings = run.settings
     if isinstance(settings, Ready):
-        return load_arrays(folder / POLICY, settings.sharing.build(system))
-    # All that is random in the skeleton is replaced, units included.
-    skeleton = initial_policy(settings.design, system, settings.steps, key=jr.key(0))
-    return load_arrays(folder / POLICY, skeleton)
+        skeleton = settings.sharing.build(system)
+    else:  # all that is random in the skeleton is replaced, units included
+        skeleton = initial_policy(settings.design, system, settings.steps, key=jr.key(0))
+    return _with_system(load_arrays(folder / POLICY, skeleton), skeleton, folder)
+
+
+def _with_system(policy: Policy, skeleton: Policy, folder: Path) -> Policy:
+    """The policy with the system that was named; `StoreError` where it was made for another one.
+
+    The arrays of a folder hold the numbers of its system, prior included. A folder may come from elsewhere:
+    what charges releases must be the system that the user named.
+
+    Args:
+        policy: as it was loaded.
+        skeleton: the same policy in the named system, before its arrays were replaced.
+        folder: of the run, for messages.
+    """
+
+    def is_system(part: object) -> bool:
+        return isinstance(part, System)
+
+    def checked(theirs: Any, ours: Any) -> Any:
+        if not is_system(ours):
+            return theirs
+        pairs = list(zip(jax.tree.leaves(theirs.prior), jax.tree.leaves(ours.prior), strict=True))
+        what = "prior" if _differ(pairs) else "system"
+        if _differ(list(zip(jax.tree.leaves(theirs), jax.tree.leaves(ours), strict=True))):
+            raise StoreError(
+                f"{folder} was made for another {what}: its numbers are not those of the system that is "
+                "named. Train again for this one, or name the one that it was made for."
+            )
+        return ours
+
+    return jax.tree.map(checked, policy, skeleton, is_leaf=is_system)
+
+
+def _differ(pairs: list[tuple[Any, Any]]) -> bool:
+    """Whether some numbers are not the same, up to single precision."""
+    return not all(np.allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-7) for a, b in pairs)
 
 
 def history(folder: Path) -> list[dict[str, float]]:

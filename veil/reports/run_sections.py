@@ -68,6 +68,8 @@ def _ledger(source: Source) -> tuple[Block, ...]:
 
 def _share_command(source: Source) -> str:
     command = ["veil", "share", str(source.folder)]
+    if source.run is not None and ":" in source.run.settings.system:  # code, which the user must name
+        command = ["veil", "share", source.run.settings.system, "--policy", str(source.folder)]
     if source.run is None:
         command = ["veil", "share", source.place, *source.policy_flags]
     return f"{shlex.join(command)} --secret-file secret.json --budget 0.1 < sensor.jsonl"

@@ -21,11 +21,12 @@ from veil.sharing.ledger import (
     Entry,
     LedgerError,
     cut_short,
+    opening,
     room_only,
     verified,
 )
 
-_ROUNDING = 1e-12  # relative: charges add up to the budget, not beyond it by more than rounding
+ROUNDING = 1e-12  # relative: charges add up to the budget, not beyond it by more than rounding
 
 
 class BudgetError(ValueError):
@@ -67,7 +68,7 @@ class Accountant:
         """Raise `BudgetError` unless this charge is covered. Nothing is spent."""
         if not 0.0 <= charge < math.inf:
             raise ValueError(f"A charge is a finite number of nats, 0 or more; got {charge}.")
-        slack = _ROUNDING * self.budget if math.isfinite(self.budget) else 0.0
+        slack = ROUNDING * self.budget if math.isfinite(self.budget) else 0.0
         if self._spent + charge > self.budget + slack:
             raise BudgetError(
                 f"A charge of {charge:.4g} nats is above the {self.remaining():.4g} nats left of "
@@ -85,6 +86,10 @@ class Accountant:
         self._lost = (total - self._spent) - added
         self._spent = total
         return total
+
+    def parts(self) -> tuple[float, float]:
+        """The total, and what compensated summation carries along."""
+        return self._spent, self._lost
 
     def after(self, charge: float) -> float:
         """The total that this charge would make; by compensated summation, so that small ones count."""
@@ -108,6 +113,8 @@ class Account:
         charges: nats.
         totals: nats up to and with each step.
         starts: where each entry begins in the file, bytes.
+        alarmed: the first step that is blind because of an alarm; 0 where there is none. Charges mean nothing
+            from the step before it on.
     """
 
     path: Path
@@ -117,6 +124,7 @@ class Account:
     charges: np.ndarray
     totals: np.ndarray
     starts: np.ndarray
+    alarmed: int = 0
 
     def __len__(self) -> int:
         """Entries, the first line apart; they are the steps 1, 2, ..."""
@@ -131,7 +139,12 @@ class Account:
     @property
     def total(self) -> float:
         """Nats charged so far."""
-        return float(self.totals[-1]) if len(self) else 0.0
+        return float(self.totals[-1]) if len(self) else self.start
+
+    @property
+    def start(self) -> float:
+        """Nats that were charged before the first step."""
+        return opening(self.about)
 
     def counts(self) -> dict[str, tuple[int, float]]:
         """Steps and nats of each decision that occurs."""
@@ -187,7 +200,7 @@ class _Reader:
     def __init__(self, path: Path):
         self.path, self.about = path, dict[str, object]()
         self.decisions, self.starts = array("b"), array("q")
-        self.charges, self.totals = array("d"), array("d")
+        self.charges, self.totals, self.alarmed = array("d"), array("d"), 0
 
     def take(self, entry: Entry, start: int, place: int) -> None:
         """Read one line more."""
@@ -201,11 +214,11 @@ class _Reader:
             raise LedgerError(f"{self.path}: line {place} is not that of a ledger: {reason}") from error
 
     def _begin(self, entry: Entry) -> None:
-        if entry["ledger"] != VERSION:
-            raise ValueError(f"it has version {entry['ledger']}, this program reads {VERSION}.")
+        if entry["VEIL"] != VERSION:
+            raise ValueError(f"it says {entry['VEIL']}, this program reads {VERSION}.")
         self.about = dict(entry["about"])
-        budget = self.about["budget"]
-        self.accountant = Accountant(math.inf if budget is None else float(str(budget)))
+        budget, charge = self.about["budget"], opening(self.about)
+        self.accountant = Accountant(math.inf if budget is None else float(str(budget)), [charge])
 
     def _add(self, entry: Entry, start: int) -> None:
         if entry[STEP] != len(self.charges) + 1:
@@ -216,6 +229,8 @@ class _Reader:
             raise ValueError("it spends more than the budget.") from None
         if not abs(total - entry["total"]) <= CLOSE * (1.0 + total):
             raise ValueError("its total is not the sum of the charges.")
+        if entry.get("alarmed") and not self.alarmed:
+            self.alarmed = entry[STEP]
         self.decisions.append(DECISIONS.index(entry["decision"]))
         self.starts.append(start)
         self.charges.append(entry["charge"])
@@ -226,4 +241,4 @@ class _Reader:
         if not self.about:
             raise LedgerError(f"{self.path} has no whole line. `veil share` begins a ledger.")
         columns = (np.array(column) for column in (self.decisions, self.charges, self.totals, self.starts))
-        return Account(self.path, self.about, note, *columns)
+        return Account(self.path, self.about, note, *columns, alarmed=self.alarmed)

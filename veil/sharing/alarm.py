@@ -124,7 +124,7 @@ class Bets:
             return np.zeros(self.log_stakes.shape[:-1])
         largest = np.max(self.log_stakes, axis=-1)
         sums = largest + np.log(np.sum(np.exp(self.log_stakes - largest[..., None]), axis=-1))
-        return np.logaddexp(sums, math.log(_reserve(self.count)))
+        return np.asarray(np.logaddexp(sums, math.log(_reserve(self.count))))
 
     def reason(self) -> str:
         """What the best bet was on, in words; numbers would tell about the noise."""
@@ -153,7 +153,7 @@ def unpacked_bets(content: bytes, size: int) -> Bets:
 
 
 def log_ratios(noise: np.ndarray, before: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """log q(z)/φ(z) of every bet; unknown numbers count for nothing.
+    """Log q(z)/φ(z) of every bet; unknown numbers count for nothing.
 
     Args:
         noise: (..., N) z, standard normal under the model.

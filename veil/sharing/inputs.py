@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from veil.systems.base import Field, System
 LONGEST = 1 << 16  # bytes of a line
 
 MOST_STEP = (1 << 31) - 1  # steps are 32-bit numbers
+
+LARGEST = 1e9  # in the unit of the field; further than this from zero a field without a range does not go
 
 
 class Fault(ValueError):
@@ -34,7 +37,7 @@ def parsed(line: bytes, system: System) -> Request:
     if len(line) > LONGEST:
         raise Fault(f"it is longer than {LONGEST} bytes.")
     try:
-        content = json.loads(line.decode("utf-8"), parse_constant=_refused, object_pairs_hook=_unique)
+        content = json.loads(line.decode("utf-8"), object_pairs_hook=_unique)
     except UnicodeDecodeError:
         raise Fault("it is not UTF-8.") from None
     except Fault:
@@ -96,9 +99,10 @@ def _checked(
             number = math.inf
         if not math.isfinite(number):
             return None, f"{name}.{field.name} must be finite."
-        if limits and not field.low <= number <= field.high:
-            return None, f"{name}.{field.name} must lie between {field.low:g} and {field.high:g}."
-        numbers.append(number)
+        low, high = max(field.low, -LARGEST), min(field.high, LARGEST)
+        if limits and not low <= number <= high:
+            return None, f"{name}.{field.name} must lie between {low:g} and {high:g}."
+        numbers.append(min(max(number, -LARGEST), LARGEST))
     if len(values) > len(fields):
         return None, f"{name} has more fields than {_names(fields)}."
     return np.asarray(numbers), ""
@@ -106,11 +110,6 @@ def _checked(
 
 def _names(fields: Sequence[Field]) -> str:
     return ", ".join(field.name for field in fields)
-
-
-def _refused(word: str) -> float:
-    del word
-    raise Fault("NaN and Infinity are not JSON; leave out what is not known.")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -125,17 +124,32 @@ class SecretError(ValueError):
 
 
 def read_secret(path: Path, system: System) -> np.ndarray:
-    """The secret of a file: JSON, its index in the prior or its values by name or in order."""
+    """The secret of a file: JSON, its index in the prior or its values by name or in order.
+
+    What is kept beside it (account, memory) belongs to this very file, so that it must be a file of the
+    owner's, with one name, in a folder where nobody else writes.
+    """
     try:
-        status = path.stat()
+        status, folder = path.lstat(), path.parent.stat()
+        if stat.S_ISLNK(status.st_mode):
+            raise SecretError(f"{path} is a symbolic link. Give the file itself: its account is beside it.")
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+            raise SecretError(f"{path} has a second name (a hard link), and one account per name. Keep one.")
+        if status.st_uid != os.geteuid():
+            raise SecretError(f"{path} belongs to somebody else. Make a file of your own with `chmod 600`.")
         if stat.S_IMODE(status.st_mode) & 0o077:
             raise SecretError(f"{path} can be read by others. Protect it with `chmod 600 {path}`.")
+        if stat.S_IMODE(folder.st_mode) & 0o022:
+            raise SecretError(
+                f"Others may write in the folder of {path}. Protect it with `chmod go-w {path.parent}`, or "
+                "move the secret to a folder of your own."
+            )
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SecretError(f"{path} cannot be read ({error.strerror}).") from None
-    except ValueError as error:
-        if isinstance(error, SecretError):
-            raise
+    except SecretError:
+        raise
+    except (ValueError, RecursionError):
         raise SecretError(
             f"{path} is not JSON. Write the index of the secret in the prior, e.g. 2."
         ) from None
@@ -154,9 +168,12 @@ def checked_secret(content: object, system: System) -> np.ndarray:
         if set(content) != {field.name for field in system.secret_fields}:
             raise SecretError(f"The secret needs {names}, and nothing else.")
         content = [content[field.name] for field in system.secret_fields]
+    listed = content if isinstance(content, list | tuple | np.ndarray) else [content]
+    if not all(isinstance(one, int | float | np.number) and not isinstance(one, bool) for one in listed):
+        raise SecretError(f"The secret must be an index, or numbers for {names}: no text, no true or false.")
     try:
-        values = np.atleast_1d(np.asarray(content, float))
-    except (TypeError, ValueError):
+        values = np.asarray(listed, float)
+    except (TypeError, ValueError, OverflowError):
         raise SecretError(f"The secret must be an index, or numbers for {names}.") from None
     if values.shape != secrets.shape[1:] or not np.all(np.isfinite(values)):
         raise SecretError(f"The secret needs one finite number for each of {names}.")

@@ -257,7 +257,9 @@ class Ledger:
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             if os.write(file, line) < len(line):
-                raise OSError(f"{self.path} cannot be begun: the disk may be full. Make room and start again.")
+                raise OSError(
+                    f"{self.path} cannot be begun: the disk may be full. Make room and start again."
+                )
             os.fsync(file)
             if self.path.exists():  # and is empty
                 os.replace(new, self.path)

@@ -48,9 +48,10 @@ def picture(account: Account, again: Sequence[float] = ()) -> Figure:
 def _charges(panel: Axes, account: Account, again: Sequence[float]) -> None:
     """Sums, as a stair that rises at each step; the budget as a line that it stays under."""
     steps = np.arange(len(account) + 1)
-    panel.step(steps, [0.0, *account.totals], where="post", color=BLUE, linewidth=2.0, label="charged")
+    charged = [account.start, *account.totals]
+    panel.step(steps, charged, where="post", color=BLUE, linewidth=2.0, label="charged")
     if len(again):
-        sums = np.concatenate([[0.0], np.cumsum(again)])
+        sums = account.start + np.concatenate([[0.0], np.cumsum(again)])
         look = {"color": ORANGE, "linewidth": 1.6, "linestyle": "--"}
         panel.step(steps, sums, where="post", label="computed again", **look)
     if math.isfinite(account.budget):

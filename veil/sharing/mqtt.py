@@ -9,10 +9,12 @@ the broker or of this program, and forgets everything else when it ends. Readers
 import hashlib
 import json
 import os
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from paho.mqtt.client import Client, MQTTMessage, error_string
@@ -22,7 +24,7 @@ from paho.mqtt.properties import Properties
 
 from veil.sharing.inputs import LONGEST, Fault
 from veil.sharing.ledger import CHAIN, Ledger, release_of
-from veil.sharing.sharer import Sharer
+from veil.sharing.sharer import AlarmStop, Sharer
 from veil.sharing.stream import answered, outgoing
 
 AGAIN = 64  # releases published again on connecting, since a broker that crashed may forget what it took
@@ -132,13 +134,33 @@ class Lost(Exception):
 
 
 @dataclass(frozen=True)
+class Tls:
+    """PEM files: authorities that the broker must be known to, our own certificate and its key."""
+
+    authorities: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@dataclass(frozen=True)
 class Route:
-    """Where a stream comes from and goes to: the broker, the topic of inputs and that of releases."""
+    """Where a stream comes from and goes to: the broker, the topic of inputs and that of releases.
+
+    Attributes:
+        host: of the broker.
+        port: of the broker.
+        source: topic of the inputs.
+        sink: topic of the releases.
+        tls: how the connection is encrypted; None for one in clear.
+        login: user and password; None for none.
+    """
 
     host: str
     port: int
     source: str
     sink: str
+    tls: Tls | None = None
+    login: tuple[str, str] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """The broker, for people."""
@@ -148,14 +170,16 @@ class Route:
 class Link:
     """One connection, from its beginning to its end; all in one thread."""
 
-    def __init__(self, sharer: Sharer, route: Route, tell: Tell):
+    def __init__(self, sharer: Sharer, route: Route, tell: Tell, pace: float = 0.0):
         assert isinstance(sharer.ledger, Ledger)  # a stream over MQTT goes on from its file
         self._sharer, self._ledger, self._route, self._tell = sharer, sharer.ledger, route, tell
         self._mark = Mark(sharer.ledger, f"{route}/{route.sink}")
         self._outbox = Outbox(self._mark.read())
         self._arrived = deque[MQTTMessage]()
+        self._pace = pace
         self._window, self._known, self._reason, self._alarm = 0, True, "", sharer.alarm
         self._client = _client(self._identity())
+        _secure(self._client, route)
         self._client.on_connect, self._client.on_disconnect = self._connected, self._disconnected
         self._client.on_subscribe, self._client.on_publish = self._subscribed, self._published
         self._client.on_message = lambda client, data, message: self._arrived.append(message)
@@ -189,12 +213,14 @@ class Link:
         given = {"keepalive": KEEPALIVE, "clean_start": False, "properties": wishes}
         try:
             self._client.connect(self._route.host, self._route.port, **given)
+        except ssl.SSLError as error:
+            raise Lost(f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}") from None
         except OSError as error:
             raise Lost(error.strerror or str(error)) from None
 
     def _serve(self) -> None:
         """Share what came in, publish what is due, acknowledge what is safe."""
-        while self._arrived:
+        while self._arrived and not self._sharer.stops:
             self._take(self._arrived.popleft())
         while self._outbox.waiting < self._window:
             step = self._outbox.due(len(self._ledger))
@@ -207,9 +233,12 @@ class Link:
             self._outbox.publishing(sent.mid)
         for message in self._outbox.settled():
             self._client.ack(message, 1)
+        if self._sharer.stops and self._outbox.waiting == 0 and self._window:
+            raise AlarmStop  # all that was released is with the broker
 
     def _take(self, message: MQTTMessage) -> None:
         """One input; where its step cannot be read it is reported and takes none."""
+        came = time.monotonic()
         try:
             release = answered(self._sharer, bytes(message.payload))
         except Fault as fault:
@@ -223,9 +252,11 @@ class Link:
             self._outbox.received(message.mid, step)
         if release is not None and release.receipt.fault:
             self._tell(f"step {step}: {release.receipt.fault} Withheld.")
+        if self._pace > 0.0:
+            time.sleep(self._pace - (time.monotonic() - came) % self._pace)
         if self._sharer.alarm != self._alarm:
             self._alarm = self._sharer.alarm
-            self._tell(f"step {step}: the plant is not the model: {self._alarm}. Audit before you go on.")
+            self._tell(self._sharer.alarm_sentence())
 
     def _connected(self, client: Client, data: object, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
@@ -253,17 +284,18 @@ class Link:
             self._mark.write(self._outbox.acknowledged)
 
 
-def serve(sharer: Sharer, route: Route, tell: Tell) -> NoReturn:
+def serve(sharer: Sharer, route: Route, tell: Tell, pace: float = 0.0) -> NoReturn:
     """Share until interrupted; connect again whenever the connection is lost.
 
     Args:
         sharer: shares; its ledger is a file.
         route: from where and whereto.
         tell: called with faults, alarms and the connection, for the owner; never a value.
+        pace: seconds; releases leave at multiples of it after their inputs came. 0 sends them at once.
     """
     pause, reported = PAUSES[0], ""
     while True:
-        link = Link(sharer, route, tell)
+        link = Link(sharer, route, tell, pace)
         try:
             link.run()
         except Lost as lost:
@@ -274,6 +306,17 @@ def serve(sharer: Sharer, route: Route, tell: Tell) -> NoReturn:
                 tell(f"no connection to {route}: {reported}. Trying again.")
         time.sleep(pause)
         pause = min(2 * pause, PAUSES[1])
+
+
+def _secure(client: Client, route: Route) -> None:
+    """Encryption and login as the route says."""
+    if route.tls is not None:
+        context = ssl.create_default_context(cafile=route.tls.authorities)
+        if route.tls.certificate is not None:
+            context.load_cert_chain(route.tls.certificate, route.tls.key)
+        client.tls_set_context(context)
+    if route.login is not None:
+        client.username_pw_set(*route.login)
 
 
 def _client(name: str) -> Client:

@@ -3,7 +3,7 @@
 A ledger is public, and whoever may write it may cut it. What must not be undone is therefore kept here as
 well, where only the owner can read and write: for every stream the last step that was released, the head of
 its chain and its spending. A ledger that ends before the mark was cut back, and is refused. The account of
-the secret is the sum over its streams: processes that share the same secret take a short lock for each charge.
+the secret is the sum over its streams: processes that share the same secret take a short lock per charge.
 
 What this does not see: a copy of the secret in another folder has an account of its own, and whoever may
 write this file and the ledger may put back older copies of both.
@@ -12,6 +12,7 @@ write this file and the ledger may put back older copies of both.
 import fcntl
 import hashlib
 import hmac
+import math
 import os
 import secrets
 import stat
@@ -104,13 +105,14 @@ class SecretAccount:
             self.close()
             raise
 
-    def claim(self, ledger: Path, stream: str | None, begin: float = 0.0) -> Mark:
+    def claim(self, ledger: Path, stream: str | None, begin: float = 0.0, limit: float = math.inf) -> Mark:
         """Find the mark of a ledger, or begin one; a second process on the same stream is refused.
 
         Args:
             ledger: its path.
             stream: the name in its first line; None where the ledger is yet to be begun.
             begin: nats that a new stream is charged before its first step.
+            limit: nats of all streams together.
         """
         place, self._seen = hashlib.sha256(os.fsencode(ledger.resolve())).digest(), -1
         with self._locked():
@@ -123,6 +125,11 @@ class SecretAccount:
                         f"{ledger} is gone or empty, but {lost[0].step} steps of it were released: beginning "
                         "again would release them a second time. Begin a new stream in another file; what "
                         "was charged stays on the account of the secret."
+                    )
+                if begin > 0.0 and begin + self._spent_elsewhere() > limit:
+                    raise AccountError(
+                        f"The other streams of {self.path} have left less of the budget than an alarm can "
+                        "tell. Choose `warn`, or a larger budget."
                     )
                 free = [*here, *(i for i, mark in marks if mark is None)]
                 number = free[0] if free else len(marks)
@@ -186,7 +193,7 @@ class SecretAccount:
         """
         with self._locked():
             self._still_ours()
-            if spent + self._spent_elsewhere() > limit:
+            if spent > self.mark.spent and spent + self._spent_elsewhere() > limit:
                 return False
             content = _RESERVED.pack(self.mark.number + 1, spent)
             self._put(content + self._digest(content), self._region)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from statistics import NormalDist
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -16,28 +16,37 @@ from veil.policies.base import Policy
 from veil.policies.budgeted import Exhausted
 from veil.registry import system_name
 from veil.sharing import snapshots
-from veil.sharing.account import Accountant
+from veil.sharing.account import ROUNDING, Accountant, BudgetError
+from veil.sharing.alarm import LEVEL, OnAlarm, alarm_charge, no_bets, unpacked_bets
 from veil.sharing.budget import budgeted
 from veil.sharing.inputs import Fault, Request, checked_secret, given
 from veil.sharing.ledger import (
-    START,
+    CHAIN,
     Entry,
     Ledger,
     LedgerError,
     MemoryLedger,
     Release,
-    about_of,
-    chained,
+    first_line,
+    opening,
     release_of,
 )
+from veil.sharing.secret_account import SecretAccount
 from veil.sharing.snapshots import MemoryFile
 from veil.sharing.step_program import PendingStep, StepEngine
 from veil.types import as_float64
 from veil.version import __version__
 
-MOST_MISSING = 1000  # steps that a gap may have
+MOST_MISSING = 100  # steps that a gap may have, unless told otherwise
 
 CLOSE = 1e-9  # replayed charges may differ by this from those on record, relative and absolute
+
+TIMING = 10.0  # milliseconds; the ledger is public and says no more exactly how long a step took
+
+NOTHING_LEFT = -1.0  # nats left after an alarm: not even a release that is charged nothing fits
+
+
+OVERFLOW = "the numbers are too large for the model."
 
 
 class Sharer:
@@ -50,19 +59,32 @@ class Sharer:
     seed. A step that is in the ledger is answered from the ledger and never drawn again.
 
     Args:
-        policy: any policy; one with private memory is charged nothing.
+        policy: any policy; one with private memory is charged nothing for its releases.
         secret: its index in the prior, or its values.
-        budget: nats for the whole stream; with infinity the sharer only counts.
+        budget: nats for the whole stream, and with `account` for all streams of the secret together; with
+            infinity the sharer only counts.
         exhausted: what happens to a release that would exceed the budget: "withhold", "blind" or "blur".
         steps: number of steps among which a blurring policy divides its budget.
         particles: per secret, to compute charges by particles; with 0 the kind of release decides.
         seed: of the public randomness; by default taken from the ledger, or drawn.
         ledger: file of the ledger; without one, nothing survives the process.
-        memory: file for the private memory of a policy that has one.
+        account: private file beside the secret, see `veil.sharing.secret_account`. Without one, a ledger that
+            was cut back is not noticed, and every stream has a budget of its own.
+        memory: file for the private memory of a policy that has one; by default beside the account.
         shared_budget: an accountant that other streams of the same secret spend from as well.
+        on_alarm: what happens when the plant turns out not to be the model: from the next step on nothing
+            but what is public is shared ("blind"; a policy with memory withholds), the stream ends ("stop"),
+            or only the owner is told ("warn"). The first two are public decisions, and `alarm_charge` is
+            charged for them at the start.
+        alarm_level: probability that the alarm ever comes where the model is right.
+        most_missing: steps that a gap may have; a step further ahead is a fault.
         strict: raise `Fault` at unusable input instead of withholding the release.
         system: what the ledger calls the system; by default the name of its class, in snake case.
         progress: called with the number of steps of an old ledger that were replayed, and their total.
+
+    Attributes:
+        alarm: why the plant is not the model, in words; empty as long as nothing says so.
+        alarmed: the step of the alarm; 0 without one. Charges mean nothing from this step on.
     """
 
     def __init__(
@@ -76,37 +98,112 @@ class Sharer:
         particles: int = 0,
         seed: int | None = None,
         ledger: Path | None = None,
+        account: Path | None = None,
         memory: Path | None = None,
         shared_budget: Accountant | None = None,
+        on_alarm: OnAlarm = "blind",
+        alarm_level: float = LEVEL,
+        most_missing: int = MOST_MISSING,
         strict: bool = False,
         system: str = "",
         progress: Callable[[int, int], None] = lambda done, total: None,
     ):
-        self.system, self.strict = policy.system, strict
+        if on_alarm not in get_args(OnAlarm):
+            raise ValueError(f"on_alarm must be one of {', '.join(get_args(OnAlarm))}; got {on_alarm!r}.")
+        self.system, self.strict, self._most_missing = policy.system, strict, most_missing
+        self._on_alarm, self._threshold = on_alarm, -math.log(alarm_level)
+        self._bets, self.alarm, self.alarmed = no_bets(len(policy.system.state_fields)), "", 0
         self.accountant = Accountant(budget, shared=shared_budget)
-        self._alarm, self.alarm = Alarm(), ""
         self._memory: MemoryFile | None = None
-        self._snapshots = None if ledger is None else snapshots.beside(ledger)
+        self._account: SecretAccount | None = None
+        self._snapshots = None if ledger is None or account is None else snapshots.beside(ledger)
+        self._broken = ""
         values = checked_secret(secret, policy.system)
+        charge = 0.0 if on_alarm == "warn" else alarm_charge(alarm_level)
         with jax.enable_x64(True):
             policy = as_float64(policy)
             if not policy.has_memory:
                 policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
-            self.ledger = _opened(ledger, policy, budget, seed, system)
+            self._withholds = policy.has_memory
+            about = _about(policy, budget, system)
+            about["alarm"] = {"then": on_alarm, "level": alarm_level, "charge": charge}
             try:
-                about = self.ledger.about
-                if memory is not None and policy.has_memory:
-                    self._memory = MemoryFile(memory, chained(about, START)[0])
-                self._engine = StepEngine(policy, values, about["seed"], self._memory)
+                self._spend_opening(charge, budget)
+                self.ledger = self._opened(ledger, account, values, about, seed)
+                if policy.has_memory and (memory is not None or self._account is not None):
+                    self._memory = MemoryFile(*self._memory_place(memory))
+                self._engine = StepEngine(policy, values, self.ledger.about["seed"], self._memory)
                 self._replay(progress)
             except BaseException:
-                self.ledger.close()
+                self.close()
                 raise
+
+    def _spend_opening(self, charge: float, budget: float) -> None:
+        try:
+            self.accountant.spend(charge)
+        except BudgetError:
+            raise BudgetError(
+                f"The decision to go blind or to stop at an alarm can tell {charge:.2g} nats, more than the "
+                f"budget of {budget:g} leaves. Choose `warn`, a lower level of the alarm, or more budget."
+            ) from None
+
+    def _opened(
+        self, path: Path | None, account: Path | None, secret: np.ndarray, about: Entry, seed: int | None
+    ) -> Ledger | MemoryLedger:
+        """The ledger, begun or gone on with; it knows the seed if nobody else does."""
+        first = None if path is None else first_line(path)
+        if seed is None:
+            seed = secrets.randbits(31) if first is None else int(first["about"].get("seed", 0))
+        about["seed"] = seed
+        if account is None:
+            return MemoryLedger(about) if path is None else Ledger(path, about)
+        if path is None:
+            raise ValueError("An account goes with a ledger; give both, or none.")
+        self._account = found = SecretAccount(account, secret)
+        spent = self.accountant.total()
+        name = None if first is None else str(first.get("stream"))
+        mark = found.claim(path, name, spent, self.accountant.budget)
+        self.alarmed, self._bets = mark.alarmed, unpacked_bets(mark.notes, len(self.system.state_fields))
+        self.alarm = self._bets.reason() if self.alarmed else ""
+        made = Ledger(path, about, key=found.key, stream=mark.stream.hex(), released=mark.step)
+        try:
+            last = range(max(1, mark.step), len(made) + 1)
+            heads = [(entry[CHAIN], entry["decision"] == "gap") for entry in map(made.__getitem__, last)]
+            found.check(path, heads, last.start if heads else len(made) + 1)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _memory_place(self, path: Path | None) -> tuple[Path, str, bytes]:
+        """File, stream and key of the private memory."""
+        stream = self.ledger.stream
+        if self._account is None:
+            assert path is not None  # or there is no memory
+            return path, stream, b""
+        return path or self._account.path.with_suffix(f".memory-{stream[:8]}"), stream, self._account.key
 
     @property
     def next_step(self) -> int:
         """The step that is expected next."""
         return self._engine.step + 1
+
+    @property
+    def stops(self) -> bool:
+        """Whether the stream has come to its end by an alarm."""
+        return bool(self.alarmed) and self._on_alarm == "stop"
+
+    def alarm_sentence(self) -> str:
+        """What the owner should know about the alarm, and what happens now."""
+        then = {
+            "blind": "From the next step on only what is public anyway is shared",
+            "stop": "The stream ends here",
+            "warn": "The stream goes on, as --on-alarm warn asks",
+        }
+        return (
+            f"step {self.alarmed}: the plant is not the model: {self.alarm}. {then[self._on_alarm]}. Charges "
+            "mean nothing from this step on. Audit before you go on."
+        )
 
     def share(self, state: object, external: object, *, step: int | None = None) -> Release:
         """Share one step.
@@ -118,7 +215,7 @@ class Sharer:
         """
         number = self.next_step if step is None else step
         if number in self.ledger:
-            return release_of(self.ledger[number])
+            return self.answer(Request(number, None, None))
         try:
             w = given("external", external, self.system.external_fields, limits=True)
         except Fault as fault:
@@ -141,48 +238,125 @@ class Sharer:
 
     def answer(self, request: Request) -> Release:
         """The release of a step, from the ledger if it is there; what is missing before it is withheld."""
+        if self._broken:
+            raise OSError(self._broken)
         if request.step in self.ledger:
             return release_of(self.ledger[request.step])
-        if request.step > self._engine.step + 1 + MOST_MISSING:
-            raise Fault(f"step is more than {MOST_MISSING} ahead of the last one.")
+        if request.step > self.next_step + self._most_missing:
+            raise Fault(f"step is more than {self._most_missing} ahead of the next one, and takes none.")
         if request.fault and self.strict:
             raise Fault(request.fault)
-        while self.next_step < request.step:
-            self._advance(Request(self.next_step, None, None))
+        if self.stops:
+            raise AlarmStop(self.alarm_sentence())
         return self._advance(request)
 
     def _advance(self, request: Request) -> Release:
         """Decide, draw, write, and only then go on."""
         began = time.perf_counter()
-        with jax.enable_x64(True):
-            left = self.accountant.remaining()
-            made = self._engine.make(request.state, request.external, left)
-        self.accountant.check(made.charge)
+        standing = self._engine.standing()
+        try:
+            while True:
+                entries, made, content = self._made(request, began)
+                spent = self.accountant.after(made.charge)
+                limit = self.accountant.budget * (1.0 + ROUNDING)
+                if self._account is None or self._account.reserve(spent, limit):
+                    break
+                self._engine.stand(standing)  # another stream spent in between: decide again
+            self.accountant.check(made.charge)
+            if content and self._snapshots is not None:
+                snapshots.write(self._snapshots, content)
+            self._engine.prepare(made, len(self.ledger))
+            *_, head = self.ledger.append(*entries)
+        except BaseException:
+            self._engine.stand(standing)
+            raise
+        self._engine.keep(made)
+        self.accountant.spend(made.charge)
+        self._watch(made)
+        self._commit()
+        release, exact = release_of({**entries[-1], CHAIN: head}), 1e3 * (time.perf_counter() - began)
+        fault = request.fault or (OVERFLOW if release.receipt.decision == "fault" else "")
+        receipt = replace(release.receipt, fault=fault, milliseconds=round(exact, 3))
+        return release._replace(receipt=receipt)
+
+    def _made(self, request: Request, began: float) -> tuple[list[Entry], PendingStep, bytes]:
+        """The entries of the missing steps and of this one, the last step, and a snapshot if one is due."""
+        entries, content = list[Entry](), b""
+        while True:
+            own = self.next_step == request.step
+            given = request if own else Request(self.next_step, None, None)
+            entry, made, belief = self._one(given, began)
+            entries.append(entry)
+            content = belief or content
+            if own:
+                return entries, made, content
+            self._engine.keep(made)
+
+    def _one(self, request: Request, began: float) -> tuple[Entry, PendingStep, bytes]:
+        """One step that is computed and not in force."""
+        blind = bool(self.alarmed) and self._on_alarm == "blind"
+        left = NOTHING_LEFT if blind else self.left
+        state = None if blind and self._withholds else request.state
+        content = self._snapshot() if snapshots.due(request.step) and self._snapshots is not None else b""
         missing = "" if request.state is not None else "fault" if request.fault else "gap"
+        with jax.enable_x64(True):
+            made = self._engine.make(state, request.external, left)
+            if not made.public.sound:  # it would spoil all that comes after
+                missing, made = "fault", self._engine.make(None, None, left)
         entry = made.entry(missing) | {
             "left": None if math.isinf(left) else left,
             "total": self.accountant.after(made.charge),
-            "milliseconds": round(1e3 * (time.perf_counter() - began), 3),
+            "milliseconds": TIMING * math.ceil(1e3 * (time.perf_counter() - began) / TIMING),
         }
-        content = self._engine.snapshot() if snapshots.due(request.step) else b""
-        if content and self._snapshots is not None:
-            snapshots.write(self._snapshots, content)
-            entry |= {"belief": snapshots.digest(content)}
-        self._engine.prepare(made)
-        self.ledger.append(entry)
-        self._engine.keep(made)
-        self.accountant.spend(made.charge)
-        if self._alarm.watch(made.noise):
-            self.alarm = self._alarm.reason
-        release = release_of(entry)
-        return release._replace(receipt=replace(release.receipt, fault=request.fault))
+        entry |= {"alarmed": True} if blind else {}
+        return entry | ({"belief": snapshots.digest(content)} if content else {}), made, content
+
+    @property
+    def left(self) -> float:
+        """Nats that this stream may still spend, the other streams of the secret considered."""
+        own = self.accountant.remaining()
+        if self._account is None or math.isinf(self.accountant.budget):
+            return own
+        others = self._account.spent_elsewhere()
+        return max(0.0, min(own, self.accountant.budget - self.accountant.total() - others))
+
+    def _watch(self, made: PendingStep) -> None:
+        """Bet against the model; what comes of it counts from the next step on."""
+        self._bets = self._bets.after(made.noise)
+        if not self.alarmed and self._bets.log_wealth >= self._threshold:
+            self.alarmed, self.alarm = made.step, self._bets.reason()
+
+    def _commit(self) -> None:
+        """The mark beside the secret; before it is on the disk nothing goes out."""
+        if self._account is None:
+            return
+        total, lost = self.accountant.parts()
+        mark = replace(
+            self._account.mark,
+            step=len(self.ledger),
+            head=bytes.fromhex(self.ledger.head),
+            spent=total,
+            lost=lost,
+            alarmed=self.alarmed,
+            notes=self._bets.packed(),
+        )
+        try:
+            self._account.commit(mark)
+        except BaseException as error:  # the line is written, but may not go out
+            self._broken = f"{str(error) or type(error).__name__} Start again; the same ledger goes on."
+            raise
+
+    def _snapshot(self) -> bytes:
+        """The belief before this step, bound to the ledger and to the spending up to there."""
+        content = self._engine.snapshot()
+        # Steps that are missing before this one are not in the ledger yet: they have no head to bind to.
+        if not content or self._engine.step != len(self.ledger):
+            return b""
+        return snapshots.bound(content, self.ledger.head, *self.accountant.parts())
 
     def _replay(self, progress: Callable[[int, int], None]) -> None:
         """Bring belief and spending to where the ledger ends."""
-        total, content = len(self.ledger), b"" if self._snapshots is None else snapshots.read(self._snapshots)
-        first = self.ledger.beliefs.get(snapshots.digest(content), 1) if content else 1
-        if first > 1:
-            self._engine.restore(content, self.ledger[first - 1])
+        total, first = len(self.ledger), self._restored()
         for step in range(first, total + 1):
             entry = self.ledger[step]
             self._check(self._engine.again(entry), entry)
@@ -191,6 +365,30 @@ class Sharer:
         for charge in self.ledger.charges:
             self.accountant.spend(charge)
         self._engine.resume()
+        if self._account is None:
+            return
+        mark, spent = self._account.mark, self.accountant.total()
+        if mark.step == total and abs(spent - mark.spent) > CLOSE * (1.0 + spent):
+            raise LedgerError(
+                f"The charges of the ledger add up to {spent:.6g} nats, but {mark.spent:.6g} were spent. "
+                "Begin a new stream in another file."
+            )
+        if mark.step < total:  # a crash came between the ledger and the mark
+            self._commit()
+
+    def _restored(self) -> int:
+        """Go on from the snapshot, if it is that of this ledger; gives the step to replay from."""
+        content = b"" if self._snapshots is None else snapshots.read(self._snapshots)
+        first = self.ledger.beliefs.get(snapshots.digest(content), 1) if content else 1
+        if first == 1:
+            return 1
+        belief, head, total, _ = snapshots.unbound(content)
+        spent = Accountant(spent=[opening(self.ledger.about), *self.ledger.charges[: first - 1]]).total()
+        last = self.ledger[first - 1]
+        if head != last[CHAIN] or abs(total - spent) > CLOSE * (1.0 + spent):
+            return 1
+        self._engine.restore(belief, last)
+        return first
 
     def _check(self, made: PendingStep, entry: Entry) -> None:
         """Go on from a replayed step that came out as it is on record."""
@@ -203,9 +401,9 @@ class Sharer:
 
     def close(self) -> None:
         """Close the files, so that another process may open them."""
-        if self._memory is not None:
-            self._memory.close()
-        self.ledger.close()
+        for file in (self._memory, getattr(self, "ledger", None), self._account):
+            if file is not None:
+                file.close()
 
     def __enter__(self) -> "Sharer":
         """The sharer itself."""
@@ -216,74 +414,18 @@ class Sharer:
         self.close()
 
 
-def _opened(
-    path: Path | None, policy: Policy, budget: float, seed: int | None, name: str
-) -> Ledger | MemoryLedger:
-    """The ledger, begun or gone on with; it knows the seed if nobody else does."""
-    old = None if path is None else about_of(path)
-    if seed is None:
-        seed = secrets.randbits(31) if old is None else int(old.get("seed", 0))
+def _about(policy: Policy, budget: float, name: str) -> dict[str, Any]:
+    """What the first line of the ledger says, apart from seed and alarm."""
     system = policy.system
-    about = {
+    return {
         "veil": __version__,
         "system": name or system_name(type(system).__name__),
         "policy": fingerprint(policy),
-        "seed": seed,
         "budget": None if math.isinf(budget) else budget,
         "external": [field.name for field in system.external_fields],
         "shared": [field.name for field in system.shared_fields],
     }
-    return MemoryLedger(about) if path is None else Ledger(path, about)
 
 
-WINDOW = 64  # steps between two verdicts
-
-LEVEL = 1e-7  # of each test, on either side
-
-FAR = -NormalDist().inv_cdf(LEVEL)
-
-
-class Alarm:
-    """Takes recovered noise, which is standard normal and white if the model is right."""
-
-    def __init__(self):
-        self._rows: list[np.ndarray] = []
-        self.reason = ""
-
-    def watch(self, noise: np.ndarray) -> bool:
-        """One step more; True when the window that it completes contradicts the model."""
-        self._rows.append(noise)
-        if len(self._rows) < WINDOW:
-            return False
-        rows = np.stack(self._rows)
-        self._rows = []
-        self.reason = _contradiction(rows)
-        return bool(self.reason)
-
-
-def _contradiction(rows: np.ndarray) -> str:
-    """The first test that fails, in words; numbers would tell about the noise."""
-    for column in rows.T:
-        known = column[np.isfinite(column)]
-        if len(known) < WINDOW // 2:
-            continue
-        count = len(known)
-        if abs(_normal_score(float(np.sum(known**2)), count)) > FAR:
-            return "its noise does not have the size that the model says"
-        if abs(known.mean()) * np.sqrt(count) > FAR:
-            return "it drifts away from what the model says"
-        pairs = column[1:] * column[:-1]
-        pairs = pairs[np.isfinite(pairs)]
-        if len(pairs) and abs(pairs.mean()) * np.sqrt(len(pairs)) > FAR:
-            return "its noise goes on from step to step, which the model says it does not"
-    return ""
-
-
-def _normal_score(square: float, count: int) -> float:
-    """The normal number as unlikely as this chi-square one, by Wilson and Hilferty's cube root.
-
-    From 32 numbers on its level is right to a factor of two; scipy takes longer to import than a restart
-    may.
-    """
-    width = 2.0 / (9.0 * count)
-    return float(((square / count) ** (1.0 / 3.0) - (1.0 - width)) / np.sqrt(width))
+class AlarmStop(Exception):
+    """The end of a stream whose plant is not the model."""

@@ -6,6 +6,7 @@ the ledger is replayed instead. The memory of a policy that has one is private a
 """
 
 import hashlib
+import hmac
 import io
 import os
 import struct
@@ -21,7 +22,9 @@ EVERY = 1000  # steps between two snapshots of the belief
 
 _BLOCK = 4096  # bytes; a slot of the memory's file is a multiple
 
-_HEAD = struct.Struct("<32sQQ")  # digest, bytes of a slot, bytes of the content
+_HEAD = struct.Struct("<32sQQQ")  # digest, bytes of a slot, bytes of the content, steps in the ledger then
+
+_BOUND = struct.Struct("<32sdd")  # head of the chain, total, rest of the sum
 
 
 def due(step: int) -> bool:
@@ -48,6 +51,24 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def bound(content: bytes, head: str, total: float, lost: float) -> bytes:
+    """A snapshot together with the head of the ledger and the spending that it belongs to.
+
+    Args:
+        content: the belief.
+        head: digest of the last line before it.
+        total: nats spent up to there.
+        lost: rest of the compensated sum.
+    """
+    return _BOUND.pack(bytes.fromhex(head), total, lost) + content
+
+
+def unbound(content: bytes) -> tuple[bytes, str, float, float]:
+    """The arguments of `bound` again."""
+    head, total, lost = _BOUND.unpack_from(content.ljust(_BOUND.size, b"\0"))
+    return content[_BOUND.size :], head.hex(), total, lost
+
+
 def beside(ledger: Path) -> Path:
     """Where the snapshot of a ledger is."""
     return ledger.with_name(ledger.name + ".belief")
@@ -66,6 +87,10 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+class LedgerBehindError(ValueError):
+    """A private memory that knows more steps than the ledger has."""
 
 
 class PrivateSnapshot(NamedTuple):
@@ -88,29 +113,47 @@ class MemoryFile:
     Args:
         path: the file.
         stream: names the stream; the memory of another one with the same secret counts for nothing.
+        key: of the authentication; empty for none.
     """
 
-    def __init__(self, path: Path, stream: str):
-        self.path, self._stream, self._file, self._size = path, stream.encode(), -1, 0
+    def __init__(self, path: Path, stream: str, key: bytes = b""):
+        self.path, self._stream, self._key = path, stream.encode(), key
+        self._file, self._size, self._next = -1, 0, 0
 
-    def read(self) -> PrivateSnapshot | None:
-        """What was kept last; None if there is nothing, or nothing usable."""
-        try:
-            whole = self.path.read_bytes()
-        except OSError:
-            return None
-        half = len(whole) // 2
-        found = [one for one in (self._parsed(whole[:half]), self._parsed(whole[half:])) if one is not None]
-        return max(found, key=lambda one: one.step, default=None)
+    def read(self, last: int) -> PrivateSnapshot | None:
+        """What was kept for this step or the next one; None if there is nothing, or nothing usable.
 
-    def write(self, kept: PrivateSnapshot) -> None:
-        """Keep this, durably."""
+        A memory that was written when the ledger was longer is evidence that the ledger was cut back: that is
+        a `LedgerBehindError`.
+
+        Args:
+            last: step at which the ledger ends.
+        """
+        kept = [one for one in self._slots() if one is not None]
+        if any(then > last for _, then in kept):
+            then = max(then for _, then in kept)
+            raise LedgerBehindError(
+                f"{self.path} knows {then} steps of this stream, but the ledger ends at step {last}: it was "
+                "cut back. Begin a new stream in another file."
+            )
+        usable = [one for one, _ in kept if one.step in (last, last + 1)]
+        return max(usable, key=lambda one: one.step, default=None)
+
+    def write(self, kept: PrivateSnapshot, last: int | None = None) -> None:
+        """Keep this, durably.
+
+        Args:
+            kept: the memory.
+            last: step at which the ledger ends now; by default the one before it.
+        """
         content = packed([np.asarray(one) for one in kept])
         if _HEAD.size + len(content) > self._size:
             self._begin(_HEAD.size + len(content))
-        slot = _HEAD.pack(self._digest(content), self._size, len(content)) + content
-        self._put(slot, (kept.step + 1) % 2 * self._size)
+        then = kept.step - 1 if last is None else last
+        slot = _HEAD.pack(self._digest(content, then), self._size, len(content), then) + content
+        self._put(slot, self._next * self._size)
         os.fdatasync(self._file)
+        self._next = 1 - self._next
 
     def close(self) -> None:
         """Give the file free."""
@@ -130,20 +173,32 @@ class MemoryFile:
             os.fsync(self._file)
             sync_folder(self.path.parent)
         self._size = size
+        steps = [-1 if one is None else one[0].step for one in self._slots()]
+        self._next = int(np.argmin(steps))  # the older one
+
+    def _slots(self) -> list[tuple[PrivateSnapshot, int] | None]:
+        """Both memories that are kept, and how long the ledger was when each was."""
+        try:
+            whole = self.path.read_bytes()
+        except OSError:
+            return [None, None]
+        half = len(whole) // 2
+        return [self._parsed(whole[:half]), self._parsed(whole[half:])]
 
     def _put(self, content: bytes, offset: int) -> None:
         if os.pwrite(self._file, content, offset) < len(content):
             raise OSError(f"{self.path} cannot be written: the disk may be full. Make room and start again.")
 
-    def _parsed(self, slot: bytes) -> PrivateSnapshot | None:
+    def _parsed(self, slot: bytes) -> tuple[PrivateSnapshot, int] | None:
         if len(slot) < _HEAD.size:
             return None
-        expected, size, length = _HEAD.unpack_from(slot)
+        expected, size, length, then = _HEAD.unpack_from(slot)
         content = slot[_HEAD.size : _HEAD.size + length]
-        if size != len(slot) or expected != self._digest(content):
+        if size != len(slot) or expected != self._digest(content, then):
             return None
-        step, memory, state, external = unpacked(content, len(PrivateSnapshot._fields))
-        return PrivateSnapshot(int(step), memory, state, external)
+        step, *rest = unpacked(content, len(PrivateSnapshot._fields))
+        return PrivateSnapshot(int(step), *rest), then
 
-    def _digest(self, content: bytes) -> bytes:
-        return hashlib.sha256(self._stream + content).digest()
+    def _digest(self, content: bytes, then: int) -> bytes:
+        whole = self._stream + struct.pack("<Q", then) + content
+        return hmac.digest(self._key, whole, "sha256") if self._key else hashlib.sha256(whole).digest()

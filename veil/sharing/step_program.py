@@ -14,17 +14,17 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, UInt32
+from jaxtyping import Array, Bool, Float, UInt32
 
 from veil.beliefs.base import Belief
-from veil.laws import recovered
 from veil.policies.base import Decision, Memory, Policy, sensed
 from veil.policies.geometry import expected_start
+from veil.sharing.alarm import surprise
 from veil.sharing.ledger import MISSING, Entry
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot, packed, unpacked
 from veil.step import StreamOverride, WorldState, first_belief, share
 from veil.systems.base import System
-from veil.types import Noise, Scalar, Secret, Shared, State
+from veil.types import Scalar, Secret, Shared, State
 
 
 class OwnerObservation(NamedTuple):
@@ -58,16 +58,18 @@ class LiveStep(eqx.Module):
         effective: smallest effective sample size over the secrets, as a fraction of the particles; None where
             the belief has no particles.
         log_evidence: log density of the release by the policy's belief; None where no belief weighs it.
+        sound: whether all that would be kept of the step is a number.
     """
 
     decision: Decision
     shared: Shared
     effective: Scalar | None
     log_evidence: Scalar | None
+    sound: Bool[Array, ""]
 
 
 def live_step(policy: Policy):
-    """The step, from (belief, memory, ready, secret, ...) to (belief, memory, public part, noise).
+    """The step, from (belief, memory, ready, secret, ...) to (belief, memory, public part, surprise).
 
     `ready` says that the memory is that of this step already.
     """
@@ -81,7 +83,7 @@ def live_step(policy: Policy):
         sight: OwnerObservation,
         public: PublicInput,
         coins: UInt32[Array, "2"],
-    ) -> tuple[Belief, Memory, LiveStep, Noise]:
+    ) -> tuple[Belief, Memory, LiveStep, Float[Array, "K_plus_1 N"]]:
         state, before = clamped(system, sight.state), clamped(system, sight.state_before)
         key, memory_key = jr.split(jr.wrap_key_data(coins))
         begun = jnp.where(sight.missing, system.initial(secret).mean, state)
@@ -99,10 +101,21 @@ def live_step(policy: Policy):
             made.shared,
             jnp.min(made.health.effective) / particles if particles else None,
             None if policy.has_memory else made.health.log_evidence,
+            _sound((after, memory, made.decision.charge), made.shared),
         )
-        return after, memory, live_step, _residual(system, secret, sight)
+        noise = surprise(system, secret, sight.state_before, sight.external_before, sight.state)
+        return after, memory, live_step, jnp.where(sight.missing | sight.missing_before, jnp.nan, noise)
 
     return step
+
+
+def _sound(kept: Any, shared: Shared) -> Bool[Array, ""]:
+    """Whether there are numbers everywhere; single ones (a budget) and logarithms may be infinite."""
+    floats = [one for one in jax.tree.leaves(kept) if jnp.issubdtype(one.dtype, jnp.floating)]
+    arrays = [jnp.all(one < jnp.inf) for one in floats if one.ndim]
+    return jnp.all(
+        jnp.stack([*(~jnp.any(jnp.isnan(one)) for one in floats), *arrays, jnp.all(jnp.isfinite(shared))])
+    )
 
 
 def clamped(system: System, state: State) -> State:
@@ -117,13 +130,6 @@ def initial_belief(policy: Policy, seed: int) -> Belief:
     return jax.jit(lambda number: first_belief(policy, number))(jnp.asarray(seed, jnp.int32))
 
 
-def _residual(system: System, secret: Secret, sight: OwnerObservation) -> Noise:
-    """The noise that the last step took if the model is right; NaN where that is not known. Private."""
-    law = system.transition(secret, sight.state_before, sight.external_before)
-    noise = recovered(law, sight.state, jnp.full_like(sight.state, jnp.nan))
-    return jnp.where(sight.missing | sight.missing_before, jnp.nan, noise)
-
-
 @dataclass(frozen=True)
 class PendingStep:
     """A step that was computed and is not in force yet.
@@ -135,7 +141,7 @@ class PendingStep:
         memory: that of this step; private.
         state: x_t, None where missing; private.
         external: w_t.
-        noise: recovered from the last step, NaN where unknown; private.
+        noise: recovered from the last step, and where other plants expect it; NaN where unknown. Private.
     """
 
     step: int
@@ -190,7 +196,7 @@ class StepEngine:
         self._flags = {flag: jnp.asarray(flag) for flag in (False, True)}
         self._has_memory, self._nothing = policy.has_memory, jnp.zeros(len(system.shared_fields))
         self._anywhere = np.asarray(jax.jit(lambda: expected_start(system))(), float)
-        self._external = np.asarray(system.initial_external(), float)
+        self._external: np.ndarray = np.asarray(system.initial_external(), float)
         self._state: np.ndarray | None = None
         self._belief = initial_belief(policy, seed)
         start = jnp.asarray(self._anywhere)
@@ -217,23 +223,36 @@ class StepEngine:
         missing = entry["decision"] in MISSING
         return self._run(None, np.asarray(entry["external"], float), left, missing, shared)
 
+    def standing(self) -> tuple[Any, ...]:
+        """Where the stream stands, for `stand`."""
+        return self.step, self._state, self._external, self._belief, self._memory, self._ready
+
+    def stand(self, standing: tuple[Any, ...]) -> None:
+        """Go back to where the stream stood: what was computed since then is not in force."""
+        self.step, self._state, self._external, self._belief, self._memory, self._ready = standing
+
     def keep(self, made: PendingStep) -> None:
         """Go on from this step."""
         self.step, self._state, self._external = made.step, made.state, made.external
         self._belief, self._memory, self._ready = made.belief, made.memory, False
 
-    def prepare(self, made: PendingStep) -> None:
-        """Make durable what must be before the release is: without its memory a stream cannot go on."""
+    def prepare(self, made: PendingStep, last: int) -> None:
+        """Make durable what must be before the release is: without its memory a stream cannot go on.
+
+        Args:
+            made: the step.
+            last: step at which the ledger ends.
+        """
         if self._file is not None:
             state = np.full_like(self._anywhere, np.nan) if made.state is None else made.state
-            self._file.write(PrivateSnapshot(made.step, made.memory, state, made.external))
+            self._file.write(PrivateSnapshot(made.step, made.memory, state, made.external), last)
 
     def resume(self) -> None:
         """The ledger was replayed to its end: take the memory from its file.
 
         It counts where it is that of the last step, or of the one that was pending.
         """
-        kept = None if self._file is None else self._file.read()
+        kept = None if self._file is None else self._file.read(self.step)
         if kept is None or kept.memory.shape != self._memory.shape:
             return
         if kept.step == self.step:

@@ -1,20 +1,24 @@
 """A stream of JSON lines: one line in, one line out, in order; what is wrong is reported beside it.
 
-A line whose step cannot be read is reported and takes no step: if its data never come, the step is a gap.
+A line whose step cannot be read is answered with `{"step": null, "shared": null}` and takes no step: if its
+data never come, the step is a gap.
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from veil.sharing.inputs import LONGEST, Fault, parsed
 from veil.sharing.ledger import Release
-from veil.sharing.sharer import Sharer
+from veil.sharing.sharer import AlarmStop, Sharer
 
 Tell = Callable[[str], None]
 
+NO_STEP = b'{"step": null, "shared": null}\n'
 
-def serve(sharer: Sharer, source: BinaryIO, sink: BinaryIO, tell: Tell) -> int:
+
+def serve(sharer: Sharer, source: BinaryIO, sink: BinaryIO, tell: Tell, pace: float = 0.0) -> int:
     """Answer every line of the source; gives the number of faults. In a strict sharer the first one raises.
 
     Args:
@@ -22,27 +26,32 @@ def serve(sharer: Sharer, source: BinaryIO, sink: BinaryIO, tell: Tell) -> int:
         source: bytes in.
         sink: bytes out, flushed after every line.
         tell: called with faults and alarms, for the owner; never a value.
+        pace: seconds; an answer leaves at a multiple of this after its line came, so that the time that it
+            took cannot be seen more exactly. 0 answers at once.
     """
-    faults, alarm = 0, ""
+    faults, alarm = 0, sharer.alarm
     for number, line in enumerate(lines(source), 1):
+        came, said = time.monotonic(), NO_STEP
         try:
             release = answered(sharer, line)
+            said = NO_STEP if release is None else outgoing(sharer, release)
         except Fault as fault:
             if sharer.strict:
                 raise Fault(f"line {number}: {fault}") from None
-            faults += 1
+            faults, release = faults + 1, None
             tell(f"line {number}: {fault}")
-            continue
-        if release is None:
-            continue
-        if release.receipt.fault:
+        if release is not None and release.receipt.fault:
             faults += 1
             tell(f"line {number}, step {release.receipt.step}: {release.receipt.fault} Withheld.")
-        sink.write(outgoing(sharer, release))
+        if pace > 0.0:
+            time.sleep(pace - (time.monotonic() - came) % pace)
+        sink.write(said)
         sink.flush()
         if sharer.alarm != alarm:
             alarm = sharer.alarm
-            tell(f"step {release.receipt.step}: the plant is not the model: {alarm}. Audit before you go on.")
+            tell(sharer.alarm_sentence())
+            if sharer.stops:
+                raise AlarmStop
     return faults
 
 
@@ -57,7 +66,8 @@ def outgoing(sharer: Sharer, release: Release) -> bytes:
     """The line that goes out: the same bytes whenever the step is asked for."""
     names = [field.name for field in sharer.system.shared_fields]
     values = None if release.shared is None else dict(zip(names, release.shared.tolist(), strict=True))
-    return (json.dumps({"step": release.receipt.step, "shared": values}) + "\n").encode()
+    content = {"step": release.receipt.step, "shared": values, "head": release.receipt.head}
+    return (json.dumps(content) + "\n").encode()
 
 
 def lines(source: BinaryIO) -> Iterator[bytes]:
