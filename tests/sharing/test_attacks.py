@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import stat
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ BUDGET = 0.5
 POLICIES = {"noise": noise_policy, "private": private_policy}
 
 
-def options(folder, name="ledger.jsonl"):
+def options(folder, name="ledger.jsonl") -> dict[str, Any]:
     return {"budget": BUDGET, "ledger": folder / name, "account": folder / "secret.account", "seed": 5}
 
 
@@ -141,7 +142,7 @@ def test_one_secret_has_one_budget_over_all_its_ledgers(tmp_path):
     assert math.fsum(totals) <= BUDGET * (1 + 1e-12)
     assert stat.S_IMODE((tmp_path / "secret.account").stat().st_mode) == 0o600
     with pytest.raises(AccountError, match="less of the budget than an alarm can tell"):
-        Sharer(policy, SECRET, **options(tmp_path, "d.jsonl") | {"budget": math.fsum(totals)})
+        Sharer(policy, SECRET, **{**options(tmp_path, "d.jsonl"), "budget": math.fsum(totals)})
     assert not (tmp_path / "d.jsonl").exists()
 
 
