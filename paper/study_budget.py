@@ -1,9 +1,9 @@
 """Does the budget hold? The budgeted loop on the platoon, audited by filters that are not its own.
 
 Policies under budgets of 0.02, 0.1 and 0.5 nats: true data, noise, transport, and a trained policy. In each
-cell episodes of the budgeted loop are played, which no other cell uses, and measured from both sides, until the
-standard error is a fifth of the budget; "holds" means that the mean upper side is at most the budget plus two
-standard errors. Beside the score, log(posterior/prior) of the true secret, stands its Rao-Blackwell form,
+cell episodes of the budgeted loop are played, which no other cell uses, and measured from both sides, until
+the standard error is a fifth of the budget; "holds" means that the mean upper side is at most the budget plus
+two standard errors. Beside the score, log(posterior/prior) of the true secret, stands its Rao-Blackwell form,
 KL(posterior ‖ prior): the same mean where the posterior is right, with a smaller error.
 """
 

@@ -215,7 +215,7 @@ def share(
         decision = decision.shut_if(live.missing)
     law = decision.release_law(situation.believed, seen(policy, situation.state), situation.memory)
     shared, choice = _draw(law, situation.state, key)
-    shared = emitted(policy.system, shared)
+    shared = emitted(policy, shared)
     if live is not None:
         shared = jnp.where(live.known, live.shared, shared)
     step_key = public_key(seed, situation.time)

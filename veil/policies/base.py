@@ -86,12 +86,16 @@ class Policy(eqx.Module):
             charged.
         has_memory: whether the releases depend on a private memory.
         shares_truth: whether every release is the output itself, or a repetition.
+        finest: step of the public grid that releases are emitted on along axes whose field has no resolution,
+            in the unit of the field; 0 emits them as computed. A policy whose releases are equal for all
+            secrets only up to round-off needs a step: the last digits would tell the secret.
     """
 
     system: eqx.AbstractVar[System]
     has_belief: ClassVar[bool] = True
     has_memory: ClassVar[bool] = False
     shares_truth: ClassVar[bool] = False
+    finest: ClassVar[float] = 0.0
 
     @abc.abstractmethod
     def start(self, *, key: Key) -> Belief:
@@ -193,6 +197,11 @@ class Wrapping(Policy):
         """The inner policy's model."""
         return self.inner.system
 
+    @property
+    def finest(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the inner policy."""
+        return self.inner.finest
+
     def start(self, *, key: Key) -> Belief:
         """The inner policy's belief."""
         return self.inner.start(key=key)
@@ -207,9 +216,14 @@ def has_resolution(system: System) -> bool:
     return any(state_grid(system)) or any(output_grid(system))
 
 
-def emitted(system: System, shared: Shared) -> Shared:
+def emission_grid(policy: Policy) -> Grid:
+    """The step of the public grid per shared axis: that of the field, else the policy's finest, else 0."""
+    return tuple(step or policy.finest for step in output_grid(policy.system))
+
+
+def emitted(policy: Policy, shared: Shared) -> Shared:
     """A release as it is emitted: the nearest point of the public grid."""
-    grid = output_grid(system)
+    grid = emission_grid(policy)
     return to_grid(shared, grid) if any(grid) else shared
 
 
@@ -262,7 +276,7 @@ class Sensed(Wrapping):
         """The inner decision, with its kernel behind the sensor."""
         made = self.inner.decide(features, external, time)
         kernel = SensedKernel(made.opened(), state_grid(self.system), output_grid(self.system))
-        value = None if made.value is None else emitted(self.system, made.value)
+        value = None if made.value is None else emitted(self, made.value)
         return Decision(kernel, made.charge, made.open, made.withheld, made.blur, value)
 
     def init_memory(self, secret: Secret, state: State, *, key: Key) -> Memory:

@@ -201,7 +201,7 @@ class Budgeted(Policy):
         if self.exhausted == "blur":
             kernel = BlurredKernel(kernel, sd * self.unit)
         open_, withheld = fits > 0.5, jnp.asarray(self.exhausted == "withhold")
-        return Decision(kernel, charge, open_, withheld & ~open_, sd, emitted(self.system, expected))
+        return Decision(kernel, charge, open_, withheld & ~open_, sd, emitted(self, expected))
 
     def fund(self, belief: Belief, left: Scalar) -> Belief:
         """What is left is what the accountant says."""

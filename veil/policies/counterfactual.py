@@ -10,7 +10,9 @@ Real sensors round. A rounded state is not a function of the noise alone: read a
 give noise that only the true secret can explain, and a reader would know the secret after two releases.
 Where the fields of the system have a resolution, the noise is therefore recovered by the randomised
 probability integral transform of the law of the reading (`veil.beliefs.readings`), and releases go out on the
-public grid. Where they have none, the states are taken to be real numbers, which only a simulation has.
+public grid. Where they have none, the states are taken to be real numbers, which only a simulation has,
+and releases go out in steps of 1e-6: the copies are computed from another true secret each time, so that
+their last digits differ.
 """
 
 from dataclasses import dataclass
@@ -48,6 +50,7 @@ class Counterfactual(PlainPolicy):
     """
 
     has_memory: ClassVar[bool] = True
+    finest: ClassVar[float] = 1e-6
 
     system: System
     sd: Float[Array, " Y"] | None = eqx.field(default=None, converter=optional)
