@@ -9,7 +9,9 @@ from scipy.stats import norm
 
 from tests.leakage.mixtures import random_covariances, random_mixture
 from veil.leakage import (
+    closed_forms,
     information_modulus,
+    inputs,
     mixture_kernel_components,
     mutual_information,
     quadrature,
@@ -188,3 +190,68 @@ def table_information(prior, channel):
     outside = joint.sum(axis=0)
     ratio = np.where(joint > 0, joint / (prior[:, None] * outside[None, :]), 1.0)
     return float((joint * np.log(ratio)).sum())
+
+
+def _paper_by_numpy(secret, weight, mean, covariance, alpha):
+    """H_KL(Y) − Σ q_k H_Cα(Y|k), row by row in float64."""
+    precision, (_, log_det) = np.linalg.inv(covariance), np.linalg.slogdet(covariance)
+    masses, size, total = np.bincount(secret, weight), mean.shape[1], 0.0
+    for i in range(len(weight)):
+        apart = mean[i] - mean
+        square = np.einsum("jk,jkl,jl->j", apart, precision, apart)
+        trace = np.einsum("kl,jlk->j", covariance[i], precision)
+        overlap = weight @ np.exp(-0.5 * (square + trace - size + log_det - log_det[i]))
+        own = secret == secret[i]
+        mixed = (1.0 - alpha) * covariance[i] + alpha * covariance[own]
+        distance = np.einsum("jk,jkl,jl->j", apart[own], np.linalg.inv(mixed), apart[own])
+        volume = np.linalg.slogdet(mixed)[1] - (1.0 - alpha) * log_det[i] - alpha * log_det[own]
+        closeness = np.exp(-0.5 * (alpha * (1.0 - alpha) * distance + volume))
+        total += weight[i] * (np.log(weight[own] @ closeness / masses[secret[i]]) - np.log(overlap))
+    return total
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_large_mixtures_are_bounded_in_mixed_precision_within_the_error_told(size):
+    """Ragged groups in any order; the value is above that in float64, by at most twice the error."""
+    generator = np.random.default_rng(30 + size)
+    count = 700 + 60 * size
+    secret = generator.choice(4, count, p=[0.05, 0.15, 0.2, 0.6])
+    weight, mean = generator.dirichlet(np.ones(count)), 2.0 * generator.standard_normal((count, size))
+    covariance = random_covariances(generator, count, size)
+    for alpha in (0.5, 0.3):
+        value = mutual_information(secret, weight, mean, covariance, "kl_chernoff", alpha=alpha)
+        truth = _paper_by_numpy(secret, weight, mean, covariance, alpha)
+        assert value.error is not None and 0.0 < value.error < 1e-5
+        assert truth <= value <= truth + 2.0 * value.error
+
+
+def test_a_large_mixture_too_narrow_for_products_is_bounded_by_differences():
+    generator = np.random.default_rng(40)
+    count = 600
+    mixture = (
+        np.repeat([0, 1], count // 2),
+        np.full(count, 1.0 / count),
+        3e3 * generator.standard_normal((count, 2)),
+        np.broadcast_to(np.eye(2), (count, 2, 2)) * generator.uniform(1e-3, 1.0, count)[:, None, None],
+    )
+    value = mutual_information(*mixture, "kl_chernoff")
+    assert value.error is None
+    assert value == pytest.approx(_paper_by_numpy(*mixture, 0.5), abs=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(130, 190, 200), (20, 20, 480)])
+def test_the_layout_of_a_large_mixture_does_not_move_a_bound(sizes, monkeypatch):
+    """Filled blocks and a mask agree with the small layout in float64."""
+    generator = np.random.default_rng(50)
+    count = sum(sizes)
+    mixture = (
+        generator.permutation(np.repeat(np.arange(3), sizes)),
+        generator.dirichlet(np.ones(count)),
+        generator.standard_normal((count, 2)),
+        random_covariances(generator, count, 2),
+    )
+    fast = {method: mutual_information(*mixture, method) for method in ("reference", "matched")}
+    for module in (closed_forms, inputs):
+        monkeypatch.setattr(module, "LARGE", count)
+    assert fast["reference"] == pytest.approx(mutual_information(*mixture, "reference"), abs=1e-8)
+    assert fast["matched"] == pytest.approx(mutual_information(*mixture, "matched"), abs=1e-5)

@@ -36,7 +36,8 @@ from veil.leakage.entropy import (
     within,
 )
 from veil.leakage.estimate import curve_order
-from veil.leakage.inputs import Labelled, Nats, padded
+from veil.leakage.inputs import LARGE, Labelled, Nats, laid_out, padded
+from veil.leakage.pair_sums import WIDE
 from veil.leakage.paper import RegimeAdaptive, paper_bounds
 from veil.leakage.reference import reference_entropy
 from veil.registry import LEAKAGE
@@ -54,20 +55,38 @@ def matched(components: Components) -> Scalar:
     components, _ = standardised(components)
     pairs = _divergences(components)
     known, fixed = lax.stop_gradient(pairs), jax.tree.map(lax.stop_gradient, components)
+    factors, sharpness = _best_matching(known, fixed)
+    log_match = _log_match(known, fixed, factors, sharpness)
+    return _value(components, _log_rows(pairs, components, log_match))
+
+
+def _best_matching(pairs: Pairs, components: Components) -> tuple[Rows, Scalar]:
+    """Row factors and sharpness of the round whose bound is the least."""
     sharpness = jnp.asarray(np.array((*ROUNDS, ROUNDS[-1])), pairs.dtype)
 
     def improve(stretched, step):
         sharp, following = step
-        log_rows = _log_rows(known, fixed, _log_match(known, fixed, stretched, sharp))
-        balanced = stretched + fixed.log_conditional - log_rows
+        log_rows = _log_rows(pairs, components, _log_match(pairs, components, stretched, sharp))
+        balanced = stretched + components.log_conditional - log_rows
         longer = jnp.maximum(following / (sharp + 1.0), 1.0)
-        return balanced * longer, (_value(fixed, log_rows), stretched)
+        return balanced * longer, (_value(components, log_rows), stretched)
 
-    start = jnp.zeros_like(fixed.log_weights)
+    start = jnp.zeros_like(components.log_weights)
     _, (values, factors) = lax.scan(improve, start, (sharpness[:-1], sharpness[1:]))
     best = jnp.argmin(values)
-    log_match = _log_match(known, fixed, factors[best], sharpness[best])
-    return _value(components, _log_rows(pairs, components, log_match))
+    return factors[best], sharpness[best]
+
+
+def _matched_large(components: Components) -> Scalar:
+    """The bound in float64 at the best matching of a search in float32: every matching gives a bound."""
+    components, _ = standardised(components)
+    single = jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, components
+    )
+    factors, sharpness = _best_matching(_divergences(single), single)
+    pairs = _divergences(components)
+    doubled = factors.astype(pairs.dtype), sharpness.astype(pairs.dtype)
+    return _value(components, _log_rows(pairs, components, _log_match(pairs, components, *doubled)))
 
 
 def _divergences(components: Components) -> Pairs:
@@ -235,7 +254,9 @@ def closed_form(components: Components, *, by_index: bool = False) -> Scalar:
 
 
 # Each program is compiled once per padded size.
-_coupled, _reference, _matched = jax.jit(coupled), jax.jit(reference), jax.jit(matched)
+_coupled, _matched = jax.jit(coupled), jax.jit(matched)
+_reference = jax.jit(reference, compiler_options=WIDE)
+_large = jax.jit(_matched_large, compiler_options=WIDE)
 
 
 @LEAKAGE.register("closed_form")
@@ -271,7 +292,7 @@ class Reference:
 
     def of_mixture(self, mixture: Labelled) -> Nats:
         """The bound for a mixture."""
-        components, spare = padded(mixture)
+        components, spare = laid_out(mixture)
         return Nats(_reference(components, np.float64(spare)))
 
 
@@ -282,7 +303,8 @@ class Matched:
 
     def of_mixture(self, mixture: Labelled) -> Nats:
         """The bound for a mixture."""
-        return Nats(_matched(padded(mixture)[0]))
+        program = _matched if len(mixture.weight) <= LARGE else _large
+        return Nats(program(laid_out(mixture)[0]))
 
 
 @LEAKAGE.register("coupled")

@@ -315,8 +315,8 @@ def _whiten(log_weights: LogWeights, parts: Gaussian) -> Gaussian:
     return Gaussian((parts.mean - whole.mean[None, :]) @ inverse.T, inverse[None, :, :] @ parts.scale)
 
 
-def _by_product(weights: LogWeights, prepared: Prepared) -> LogWeights:
-    """Rows × columns as one matrix product per block."""
+def bilinear(prepared: Prepared) -> tuple[Float[Array, "M F"], Float[Array, "F M"]]:
+    """Rows and columns whose product is −KL(N_i ‖ N_j) / log 2."""
     mean, size = prepared.mean, prepared.mean.shape[1]
     second = prepared.covariance + linalg.outer(mean)
     drift = jnp.einsum("mij,mj->mi", prepared.precision, mean)
@@ -326,12 +326,17 @@ def _by_product(weights: LogWeights, prepared: Prepared) -> LogWeights:
     natural = jnp.stack([(-0.5 if i == j else -1.0) * prepared.precision[:, i, j] for i, j in pairs], axis=1)
     one = jnp.ones_like(mean[:, :1])
     rows = jnp.concatenate([moments, mean, one, 0.5 * (prepared.log_det + size)[:, None]], axis=1) / LOG_TWO
-    columns = jnp.concatenate([natural, drift, own[:, None], one], axis=1).T
+    return rows, jnp.concatenate([natural, drift, own[:, None], one], axis=1).T
+
+
+def _by_product(weights: LogWeights, prepared: Prepared) -> LogWeights:
+    """Rows × columns as one matrix product per block."""
+    rows, columns = bilinear(prepared)
 
     def row(features):
         return power_of_two(jnp.minimum(features @ columns, 0.0)) @ weights
 
-    return blocks(row, rows, weights.shape[0], pairs=1 << 20)
+    return blocks(row, rows, weights.shape[0])
 
 
 def _by_difference(weights: LogWeights, prepared: Prepared) -> LogWeights:

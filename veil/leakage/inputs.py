@@ -17,7 +17,8 @@ class Nats(float):
         standard_error: standard error of an estimate.
         samples: random points used.
         delta: probability that an upper confidence bound is below the truth.
-        error: estimated numerical error of a quadrature.
+        error: numerical error: an estimate for a quadrature, a bound for a bound in mixed precision, which is
+            that much higher so that it remains one.
     """
 
     standard_error: float | None
@@ -47,6 +48,8 @@ DIMENSIONS = (2, 4, 8)
 
 GROUPS = (8, 16, 32, 64)
 
+LARGE = 512  # components above which methods choose the layout that is fastest, at the price of more programs
+
 
 class Labelled(NamedTuple):
     """A checked mixture: labels 0..K−1, weights that sum to one, mean zero, average covariance one."""
@@ -55,6 +58,12 @@ class Labelled(NamedTuple):
     weight: np.ndarray
     mean: np.ndarray
     covariance: np.ndarray
+
+    @property
+    def by_secret(self) -> "Labelled":
+        """The same mixture, sorted by label."""
+        order = np.argsort(self.secret, kind="stable")
+        return Labelled(*(values[order] for values in self))
 
     @property
     def masses(self) -> np.ndarray:
@@ -126,7 +135,7 @@ def _check_covariances(weight, covariance) -> None:
     if np.any(uneven):
         n = np.argwhere(uneven)[0][0]
         raise ValueError(f"covariance of component {n} is not symmetric; average it with its transpose.")
-    least = np.linalg.eigvalsh(covariance)[:, 0]
+    least = _extremes(covariance)[0]
     bad = least <= 1e-14 * size[:, 0, 0]
     if np.any(bad):
         n = int(np.argmax(bad))
@@ -136,13 +145,24 @@ def _check_covariances(weight, covariance) -> None:
         )
     used = weight > 0
     inverse = _round_average(weight, covariance)
-    values = np.linalg.eigvalsh((inverse @ covariance @ inverse.T)[used])
-    if values.min() <= NARROWEST * values.max():
-        n = np.flatnonzero(used)[int(np.argmin(values[:, 0]))]
+    narrow, wide = _extremes((inverse @ covariance @ inverse.T)[used])
+    if narrow.min() <= NARROWEST * wide.max():
+        n = np.flatnonzero(used)[int(np.argmin(narrow))]
         raise ValueError(
             f"covariance of component {n} is too narrow for the others (variances differ by more than "
             f"{1 / NARROWEST:.0e}) for a trustworthy result; add a noise floor to its diagonal."
         )
+
+
+def _extremes(covariance) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest eigenvalue of each matrix; in closed form up to two dimensions, which is faster."""
+    if covariance.shape[1] > 2:
+        values = np.linalg.eigvalsh(covariance)
+        return values[:, 0], values[:, -1]
+    first, last = covariance[:, 0, 0], covariance[:, -1, -1]
+    middle, product = 0.5 * (first + last), covariance[:, 0, -1] ** 2
+    reach = np.sqrt(0.25 * (first - last) ** 2 + (product if covariance.shape[1] == 2 else 0.0))
+    return middle - reach, middle + reach
 
 
 def _round_average(weight, covariance) -> np.ndarray:
@@ -156,21 +176,46 @@ def padded(mixture: Labelled) -> tuple[Components, int]:
     Added components carry no weight; added coordinates are standard normal for every component, which
     changes no difference of entropies and no posterior. So few programs serve all inputs.
     """
-    count, size = mixture.mean.shape
-    wide = _round_up(count, SIZES)
-    deep = next(d for d in DIMENSIONS if d >= size)
+    count = len(mixture.weight)
     secrets = _round_up(int(mixture.secret.max()) + 1, GROUPS)
+    return _placed(mixture, np.arange(count), _round_up(count, SIZES), secrets, None)
+
+
+def laid_out(mixture: Labelled) -> tuple[Components, int]:
+    """The same in equal blocks, one per secret, if the mixture is large and the blocks are well filled.
+
+    Sums within a secret then visit the pairs within the secret only. The size of a block is rounded up by at
+    most an eighth, so that not every mixture asks for a program of its own.
+    """
+    sizes = np.bincount(mixture.secret)
+    unit = max(16, 1 << max(int(sizes.max()).bit_length() - 4, 0))
+    stride = -(-int(sizes.max()) // unit) * unit
+    # All pairs of the blocks, against all pairs once for every secret.
+    crowded = (len(sizes) * stride) ** 2 <= len(sizes) * len(mixture.weight) ** 2
+    if len(mixture.weight) <= LARGE or not crowded:
+        return padded(mixture)
+    given = mixture.by_secret
+    within = np.arange(len(given.weight)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return _placed(given, given.secret * stride + within, len(sizes) * stride, len(sizes), stride)
+
+
+def _placed(mixture: Labelled, places, wide: int, secrets: int, stride: int | None) -> tuple[Components, int]:
+    """Components at given places among weightless ones, and how many coordinates were added."""
+    size = mixture.mean.shape[1]
+    deep = next(d for d in DIMENSIONS if d >= size)
     mean = np.zeros((wide, deep))
-    mean[:count, :size] = mixture.mean
+    mean[places, :size] = mixture.mean
     scale = np.broadcast_to(np.eye(deep), (wide, deep, deep)).copy()
-    scale[:count, :size, :size] = np.linalg.cholesky(mixture.covariance)
+    scale[places, :size, :size] = np.linalg.cholesky(mixture.covariance)
     log_weights = np.full(wide, LOG_ZERO)
     present = mixture.weight > 0
-    log_weights[:count][present] = np.log(mixture.weight[present])
-    labels = np.zeros(wide, np.int32)
-    labels[:count] = mixture.secret
+    log_weights[places[present]] = np.log(mixture.weight[present])
+    labels = np.full(wide, mixture.secret[-1], np.int32)  # a sorted mixture stays sorted
+    labels[places] = mixture.secret
+    if stride is not None:
+        labels = np.repeat(np.arange(secrets, dtype=np.int32), stride)
     arrays = jax.device_put((labels, log_weights, mean, scale))
-    return Components(arrays[0], arrays[1], Gaussian(arrays[2], arrays[3]), secrets), deep - size
+    return Components(arrays[0], arrays[1], Gaussian(arrays[2], arrays[3]), secrets, stride), deep - size
 
 
 def _round_up(value: int, sizes: tuple[int, ...]) -> int:

@@ -1,4 +1,7 @@
-"""I(Θ; Y) of a labelled mixture given as numpy arrays, by any method of the library. Float64."""
+"""I(Θ; Y) of a labelled mixture given as numpy arrays, by any method of the library.
+
+Float64, but for two methods on large mixtures: docs/leakage.md.
+"""
 
 from dataclasses import fields
 
