@@ -28,9 +28,9 @@ from veil.types import External, Noise, Scalar, Secret, State
 
 Weights = Float[Array, " J"]
 
-MOST_POINTS = 64  # of a cell, over all axes
+MOST_POINTS = 36  # of a cell, over all axes
 
-COARSEST = 4.0  # largest resolution that the points of a cell can resolve, in sd of one step's noise
+MOST_PER_AXIS = 12
 
 _NARROW = 0.25  # sd below which a step is smeared in the filter, in cells: points do not resolve less
 
@@ -76,7 +76,7 @@ class CellFilter(eqx.Module):
         self.resolution = tuple(field.resolution for field in system.state_fields)
         rounded = sum(step > 0 for step in self.resolution)
         fit = int(MOST_POINTS ** (1.0 / max(rounded, 1)) + 1e-9)
-        self.points = max(2, min(8, fit)) if points is None else points
+        self.points = max(2, min(MOST_PER_AXIS, fit)) if points is None else points
 
     @property
     def uniform_size(self) -> int:
@@ -145,6 +145,27 @@ class CellFilter(eqx.Module):
             log_mass.append(total)
             log_weights = jnp.where(jnp.isfinite(total), log_weights + gain - total, log_weights)
         return Whitened(jnp.stack(noise), jnp.sum(jnp.stack(log_mass)), self._weights(prediction, reading))
+
+    def log_masses(
+        self, secret: Secret, readings: Float[Array, "T N"], external: Float[Array, "T E"]
+    ) -> Float[Array, " T"]:
+        """Log-probability of each reading given those before it.
+
+        Args:
+            secret: the owner's.
+            readings: of x_1 to x_T.
+            external: w_1 to w_T.
+        """
+        middle = jnp.full(len(self.resolution), 0.5, readings.dtype)
+        first = self.whiten(self.first(secret), readings[0], middle)
+
+        def step(weights: Weights, now: tuple[Array, Array, Array]) -> tuple[Weights, Scalar]:
+            before, after, inputs = now
+            found = self.whiten(self.predict(secret, before, weights, inputs), after, middle)
+            return found.log_weights, found.log_mass
+
+        rows = readings[:-1], readings[1:], external[:-1]
+        return jnp.append(first.log_mass, jax.lax.scan(step, first.log_weights, rows)[1])
 
     def _weights(self, prediction: Prediction, reading: State) -> Weights:
         """Log-weights of the points of the new cell: the predicted density there."""

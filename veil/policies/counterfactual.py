@@ -51,6 +51,7 @@ class Counterfactual(PlainPolicy):
 
     has_memory: ClassVar[bool] = True
     finest: ClassVar[float] = 1e-6
+    recovers_noise: ClassVar[bool] = True
 
     system: System
     sd: Float[Array, " Y"] | None = eqx.field(default=None, converter=optional)
