@@ -78,7 +78,7 @@ CLOSE = 0.01  # sd of its distance from the grid, in steps
 
 
 class GridMembership(CopiesReader):
-    """Asks which copy stays on the grid of the sensor: only the true one does, if states were read as exact."""
+    """Asks which copy stays on the grid of the sensor: the true one, if states were read as exact."""
 
     def __call__(self, transcript: Transcript, *, key: Key) -> Evidence:
         """Log odds of "on the grid" against "anywhere", summed over steps and axes."""
@@ -93,7 +93,7 @@ class GridMembership(CopiesReader):
 
 
 class RoundedLikelihood(CopiesReader):
-    """Asks which copy has the likelihood of a rounded path: the true one, if uniform noise was added to it."""
+    """Asks which copy has the likelihood of a rounded path: the true one, if uniform noise was added."""
 
     def __call__(self, transcript: Transcript, *, key: Key) -> Evidence:
         """Log-probability of each copy's readings, less the log density of its noise."""

@@ -19,6 +19,7 @@ from veil.attacks.guides import filtered_path
 from veil.attacks.kalman import GaussianisedPolicy, KalmanBank, MisspecifiedPolicy, Observer
 from veil.attacks.learned import train_attack
 from veil.attacks.particle_filter import public_steps
+from veil.attacks.rounding import count_digits, fit_regressions
 from veil.evaluation.attackers import (
     Attacker,
     attack_result,
@@ -60,6 +61,8 @@ from veil.systems.scenarios import nominal, other_scenarios
 from veil.types import Key, as_float64
 
 SCENARIO_EPISODES = 1024  # test episodes per scenario
+
+TRANSCRIPTS = 512  # that regressions and counts of digits are fitted to
 
 MOMENTS = 5  # times along the run at which the leakage is bounded
 
@@ -222,9 +225,24 @@ def _attacks(job: _Job, found: Evaluation) -> tuple[AttackResult, ...]:
         together = several_episodes(found.forecast)
         results.append(attack_result("four runs of one secret", "assisted", together, 0.0))
         results.extend(_longer(job, len(found.index)))
+    results.extend(_trained(job, found.records))
     if settings.learned:
         results.append(learned_attack(job, nominal(job.system), found.records))
     return tuple(results)
+
+
+def _trained(job: _Job, records: Record) -> list[AttackResult]:
+    """Attackers that are fitted to transcripts in closed form: regressions, and counts of last digits."""
+    began, secrets = time.monotonic(), len(job.system.prior.secrets)
+    numbers = TRAINING + np.arange(secrets * -(-TRANSCRIPTS // secrets))
+    made = job.play(job.policy, nominal(job.system), numbers, "playing to train")
+    index, note = np.asarray(made.index), f"{len(numbers)} transcripts"
+    found = [Attacker("last digits", "attack", lambda _: digits, note=note)]
+    digits = count_digits(job.system, made.public, index, secrets)
+    if job.settings.steps > 1:
+        regressions = fit_regressions(made.public, index, secrets)
+        found.append(Attacker("regression bank", "attack", lambda _: regressions, note=note))
+    return [job.attack(attacker, records, began=began) for attacker in found]
 
 
 def _invited(job: _Job, own: dict[str, Attack], records: Record) -> list[AttackResult]:

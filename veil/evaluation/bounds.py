@@ -22,12 +22,14 @@ from jaxtyping import Array, Bool, Int
 from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import Observer
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
+from veil.beliefs.readings import CellFilter
 from veil.evaluation.scoring import APART, MAIN, Method, TwoSidedBound
+from veil.laws import to_grid
 from veil.policies.base import Policy
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
 from veil.step import Record, release_kind, sees_state
-from veil.systems.base import System
+from veil.systems.base import System, state_grid
 from veil.types import Key, Scalar
 
 
@@ -219,10 +221,60 @@ class CoupledBounder(LeakageBounder):
         return _exact_bound(zeros, jnp.where(agree, 0.0, jnp.nan), record, apart)
 
 
+REFERENCE = 2  # times as many points of a cell as the owner's own filter has
+
+
+class SelfModelBounder(LeakageBounder):
+    """Bounds a policy that releases a public function of recovered noise, where the sensor rounds.
+
+    Let p be the law of the owner's readings given its past and the public inputs, and q the law by which it
+    turned them into noise. If its readings came from q, the noise would be standard normal whatever the
+    secret, and nothing would leak. The leakage is therefore at most the divergence of the two, the expected
+    sum of log p − log q over the readings: the excess log-loss of the owner's model of itself. Here p is the
+    same filter with more points per cell. The proof is in docs/resolution.md; it needs an environment that
+    sees the releases only, and readings that are roundings of the modelled state.
+    """
+
+    method: ClassVar[Method] = "excess"
+
+    system: System
+    policy: Policy
+
+    @property
+    def name(self) -> str:
+        """Says what the bound is."""
+        return "excess log-loss of the owner's model of itself"
+
+    @property
+    def particles(self) -> int:
+        """Zero: it uses no particles."""
+        return 0
+
+    def bound(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """Zero from below, the excess of this episode from above."""
+        del play_key, key
+        model, grid = self.policy.system, state_grid(self.policy.system)
+        readings = jax.vmap(lambda state: to_grid(state, grid))(record.states[:-1])
+        own = CellFilter(model)
+        reference = CellFilter(self.system, REFERENCE * own.points)
+        external = record.public.external
+        excess = reference.log_masses(record.secret, readings, external)
+        excess = excess - own.log_masses(record.secret, readings, external)
+        used = jnp.arange(excess.shape[0], dtype=jnp.int32) < length
+        zeros = jnp.zeros_like(self.system.prior.log_masses)
+        return _exact_bound(zeros, jnp.sum(jnp.where(used, excess, 0.0)), record, apart)
+
+
 def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
     """The ways that apply to this policy, best first; none where nothing bounds it from above."""
     if policy.has_memory:
-        return (CoupledBounder(system, policy),)
+        if not any(state_grid(policy.system)):
+            return (CoupledBounder(system, policy),)
+        # The coupling does not show it: with rounding the same noise gives other readings to other secrets.
+        same = state_grid(system) == state_grid(policy.system)
+        return (SelfModelBounder(system, policy),) if policy.recovers_noise and same else ()
     law = release_kind(system, policy).fresh_law()
     if law.is_point:
         return (ExactBounder(system, policy),) if sees_state(system, policy) else ()

@@ -101,8 +101,8 @@ class Evaluation:
 
     @property
     def coupled(self) -> bool:
-        """Whether the bound comes from a coupling, which gives no posterior."""
-        return self.bounder is not None and self.bounder.method == "coupling"
+        """Whether the bound speaks of the owner's noise, which gives no posterior of the secret."""
+        return self.bounder is not None and self.bounder.method in ("coupling", "excess")
 
     @property
     def method(self) -> str:

@@ -22,7 +22,7 @@ from veil.systems.base import System
 
 PILOT_A, PILOT_B, MAIN, APART = range(4)
 
-Method = Literal["filter", "exact", "coupling"]  # see `Scored`
+Method = Literal["filter", "exact", "coupling", "excess"]  # see `Scored`
 
 
 class TwoSidedBound(eqx.Module):
@@ -211,7 +211,7 @@ class Scored:
         lower: (E,) repaired scores.
         charges: from above.
         method: "filter"; "exact" where the forecast is the posterior; "coupling", whose error is a rate of
-            disagreement.
+            disagreement; "excess", whose charges are a divergence that bounds the leakage as a whole.
         planned: how many episodes were meant to be played; as many as there are if 0.
     """
 
@@ -243,6 +243,8 @@ class Scored:
         lower = stratified_mean(self.lower, index, prior)
         if self.method == "coupling":
             return _coupled(lower, self.bad, self.entropy)
+        if self.method == "excess":
+            return _divergence(self, lower, self.entropy, 1.0)
         # Of an exact posterior, the divergence from the prior has the mean of the score and a smaller error.
         exact = self.method == "exact" and not self.bad.any()
         values = self.forecast.claims() if exact else None
@@ -335,6 +337,9 @@ def per_secret(scored: Scored, names: list[str]) -> tuple[Part, ...]:
         if scored.method == "coupling":
             parts.append(Part(name, _coupled(lower, scored.bad, most)))
             continue
+        if scored.method == "excess":
+            parts.append(Part(name, _divergence(scored, lower, most, 1.0 / np.exp(-most))))
+            continue
         charges = Charges(*(part[rows] for part in scored.charges))
         parts.append(Part(name, _two_sided(lower, charges, one, np.ones(1), np.asarray([most]))))
     return tuple(parts)
@@ -364,6 +369,9 @@ def per_component(bound: TwoSidedBound, scored: Scored, system: System) -> tuple
         if scored.method == "coupling":
             parts.append(Part(name, _coupled(lower, scored.bad, float(prior @ most))))
             continue
+        if scored.method == "excess":
+            parts.append(Part(name, _divergence(scored, lower, float(prior @ most), 1.0)))
+            continue
         charges = component_upper(bound, index, log_prior, groups)
         exact = forecast.claims() if scored.method == "exact" and not scored.bad.any() else None
         both = _two_sided(lower, charges, index, prior, most, planned=scored.planned, values=exact)
@@ -390,6 +398,19 @@ def _coupled(lower: Mean, bad: np.ndarray, most: float) -> Leakage:
     if not rate < 1.0:
         return Leakage(lower, Mean(most, 0.0), most)
     return Leakage(lower, Mean(rate * most, max(limit - rate, 0.0) * most / ERRORS), most, limit * most)
+
+
+def _divergence(scored: Scored, lower: Mean, most: float, factor: float) -> Leakage:
+    """The mean of the charges bounds the leakage; the one about a secret of mass q is at most 1/q of it.
+
+    A divergence is not negative, but its estimate may be. The charges have no largest value; the limit is
+    that of their mean by its standard error.
+    """
+    upper = stratified_mean(scored.upper, scored.forecast.index, scored.forecast.prior)
+    limit = factor * max(upper.high(float(stats.norm.isf(MISSED))), 0.0)
+    if scored.bad.any() or not limit < most:
+        return Leakage(lower, Mean(most, 0.0), most)
+    return Leakage(lower, Mean(factor * max(upper.value, 0.0), factor * upper.error), most, limit)
 
 
 def refused(leakage: Leakage) -> Leakage:

@@ -23,6 +23,8 @@ CALIBRATION_ERRORS, CALIBRATION_SLACK = 4.0, 0.01
 
 RANK_LEVEL = 1e-4
 
+TWO_SIDED = 1.96  # standard errors of a 95 % interval
+
 
 def width_limit(entropy: float) -> float:
     """How far apart the two sides may be."""
@@ -77,8 +79,12 @@ def _inputs(measured: VerdictInputs, chance: float) -> dict[str, float | str | b
     leakage, fair = measured.leakage, [row for row in measured.attacks if row.role == "attack"]
     errors = several(len(fair) + 1)
     best = max([leakage.lower.low(errors), *(row.lower.low(errors) for row in fair)], default=0.0)
-    accuracies = {row.name: row.accuracy for row in fair}
-    fastest = max(accuracies, key=lambda name: accuracies[name].low, default="")
+    # The 95 % interval of each accuracy, widened to the level at which the best of several is judged.
+    accuracies = {
+        row.name: row.accuracy.value - errors / TWO_SIDED * (row.accuracy.value - row.accuracy.low)
+        for row in fair
+    }
+    fastest = max(accuracies, key=lambda name: accuracies[name], default="")
     return {
         "lower": leakage.lower.value,
         "lower_error": leakage.lower.error,
@@ -100,11 +106,9 @@ def _inputs(measured: VerdictInputs, chance: float) -> dict[str, float | str | b
         "lower_best": max(0.0, float(np.nan_to_num(best))),
         "lower_best_errors": errors,
         "best_attack": max(fair, key=lambda row: row.lower.value).name if fair else "",
-        "accuracy_low": accuracies[fastest].low if fastest else chance,
+        "accuracy_low": accuracies[fastest] if fastest else chance,
         "accuracy_allowed": accuracy_from_information(leakage.high, chance),
-        "lower_from_accuracy": information_from_accuracy(
-            accuracies[fastest].low if fastest else chance, chance
-        ),
+        "lower_from_accuracy": information_from_accuracy(accuracies[fastest] if fastest else chance, chance),
         "bayes_vulnerability": measured.vulnerability.value,
         "accuracy_attack": fastest,
     }
