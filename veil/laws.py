@@ -24,21 +24,26 @@ Grid = tuple[float, ...]
 """Step per axis of a public grid; 0 where an axis is continuous."""
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def to_grid(value: Vector, grid: Grid) -> Vector:
+def to_grid(value: Float[Array, "*batch d"], grid: Grid) -> Float[Array, "*batch d"]:
     """The nearest point of a grid per axis; its derivative is taken to be that of the value.
 
     Every program gives the same bits: a count times the step. (A quotient would not do: the compiler replaces
     some divisions by products.)
     """
+    return _nearest(value, grid)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _nearest(value: Array, grid: Grid) -> Array:
     steps = jnp.asarray([step if step > 0 else 1.0 for step in grid], value.dtype)
+    steps = jnp.broadcast_to(steps, value.shape)
     nearest = jnp.round(value / steps) * steps
-    return jnp.where(np.asarray(grid) > 0, nearest, value)
+    return jnp.where(jnp.broadcast_to(np.asarray(grid) > 0, value.shape), nearest, value)
 
 
-@to_grid.defjvp
-def _to_grid_jvp(grid: Grid, primals: tuple[Vector], tangents: tuple[Vector]) -> tuple[Vector, Vector]:
-    return to_grid(primals[0], grid), tangents[0]
+@_nearest.defjvp
+def _nearest_jvp(grid: Grid, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _nearest(primals[0], grid), tangents[0]
 
 
 class Law(eqx.Module):
@@ -258,8 +263,9 @@ def _straight_through_jvp(primals: tuple[Vector, Vector], tangents: tuple[Vector
 def _on_grid(law: Gaussian, grid: Grid) -> GridGaussian:
     least = jnp.asarray(grid, law.mean.dtype)
     diagonal = jnp.diagonal(law.scale, axis1=-2, axis2=-1)
-    missing = jnp.maximum(least - diagonal, 0.0)
-    scale = law.scale + missing[..., :, None] * jnp.eye(least.shape[0], dtype=law.mean.dtype)
+    missing = jnp.maximum(jnp.broadcast_to(least, diagonal.shape) - diagonal, 0.0)
+    unit = jnp.broadcast_to(jnp.eye(least.shape[0], dtype=law.mean.dtype), law.scale.shape)
+    scale = law.scale + missing[..., :, None] * unit
     return GridGaussian(law.mean, scale, grid)
 
 
@@ -279,7 +285,7 @@ def _grid_point(mean: Scalar, sd: Scalar, step: float, move: Scalar, choice: Sca
         return mean + sd * move
     near = jnp.where(sd > 1.5 * _NEAR * step, _NEAR * step, sd)
     centre = mean + jnp.sqrt(jnp.maximum(sd**2 - near**2, 0.0)) * move
-    points = jnp.round(centre / step) + np.arange(-_REACH, _REACH + 1)
+    points = jnp.round(centre / step) + jnp.arange(-_REACH, _REACH + 1, dtype=centre.dtype)
     log_weights = -0.5 * ((points * step - centre) / near) ** 2
     return points[choose(log_weights, choice)] * step
 

@@ -83,8 +83,9 @@ class GridMembership(CopiesReader):
     def __call__(self, transcript: Transcript, *, key: Key) -> Evidence:
         """Log odds of "on the grid" against "anywhere", summed over steps and axes."""
         del key
-        steps = jnp.asarray([step if step > 0 else jnp.inf for step in state_grid(self.policy.system)])
         paths = self.paths(transcript)
+        steps = [step if step > 0 else math.inf for step in state_grid(self.policy.system)]
+        steps = jnp.broadcast_to(jnp.asarray(steps, paths.dtype), paths.shape)
         count = paths / steps
         apart = jnp.where(jnp.isfinite(steps), count - jnp.round(count), 0.5)
         member = -0.5 * (apart / CLOSE) ** 2 - math.log(CLOSE * math.sqrt(2.0 * math.pi))
@@ -169,8 +170,9 @@ def low_digits(shared: Float[Array, "T Y"], grid: tuple[float, ...]) -> Array:
     if not any(grid):
         return (bits & (DIGITS - 1)).astype(jnp.int32)
     steps = jnp.asarray([step if step > 0 else 1.0 for step in grid], shared.dtype)
-    count = jnp.mod(jnp.round(shared / steps), DIGITS).astype(jnp.int32)
-    return jnp.where(jnp.asarray(grid) > 0, count, (bits & (DIGITS - 1)).astype(jnp.int32))
+    count = jnp.mod(jnp.round(shared / steps[None, :]), DIGITS).astype(jnp.int32)
+    on_grid = jnp.broadcast_to(jnp.asarray(grid) > 0, shared.shape)
+    return jnp.where(on_grid, count, (bits & (DIGITS - 1)).astype(jnp.int32))
 
 
 def count_digits(system: System, transcripts: Transcript, index: np.ndarray, secrets: int) -> LowDigits:

@@ -89,7 +89,7 @@ class CellFilter(eqx.Module):
 
     def anywhere(self) -> Weights:
         """Log-weights of the points if the state is equally likely everywhere in the cell."""
-        return jnp.log(jnp.asarray(self._grid()[1]))
+        return jnp.log(jnp.asarray(self._grid()[1], float))
 
     def first(self, secret: Secret) -> Prediction:
         """The law of x_1."""
@@ -175,8 +175,9 @@ class CellFilter(eqx.Module):
         size = width.shape[0]
         floor = _NARROW * width
         diagonal = jnp.diagonal(prediction.parts.scale, axis1=1, axis2=2)
-        wide = jnp.where(diagonal < floor, floor, diagonal) - diagonal
-        scale = prediction.parts.scale + wide[:, :, None] * jnp.eye(size, dtype=reading.dtype)
+        wide = jnp.maximum(jnp.broadcast_to(floor, diagonal.shape) - diagonal, 0.0)
+        unit = jnp.broadcast_to(jnp.eye(size, dtype=reading.dtype), prediction.parts.scale.shape)
+        scale = prediction.parts.scale + wide[:, :, None] * unit
         exact = [i for i in range(size) if self.resolution[i] == 0]
         for i in exact:  # without noise and read exactly: it says nothing about the others
             dead = scale[:, i, i] == 0

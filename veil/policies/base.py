@@ -216,7 +216,7 @@ class Wrapping(Policy):
 
 def has_resolution(system: System) -> bool:
     """Whether states are rounded or releases are on a grid."""
-    return any(state_grid(system)) or any(output_grid(system))
+    return any((*output_grid(system), *state_grid(system)))
 
 
 def emission_grid(policy: Policy) -> Grid:
