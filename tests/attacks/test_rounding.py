@@ -18,7 +18,7 @@ from veil.evaluation.episodes import play_episodes
 from veil.laws import Kernel, Point, recovered
 from veil.policies import Counterfactual, PlainPolicy, Truth
 from veil.policies.counterfactual import _transfer, split_memory
-from veil.systems import Gain, Platoon, WithResolution, nominal
+from veil.systems import Gain, Platoon, System, WithResolution, nominal
 from veil.types import as_float64
 
 EPISODES = 240
@@ -47,6 +47,7 @@ class Dithered(Counterfactual):
 
     def update_memory(self, memory, secret, state, external, after, *, key):
         copies, before = split_memory(self.system, memory)
+        assert before is not None  # the last reading with its noise
         after = after + STEP * (jr.uniform(key, after.shape, after.dtype) - 0.5)
         laws = jax.vmap(self.system.transition, (0, 0, None))(self.system.prior.secrets, copies, external)
         own = self.system.transition(secret, before, external)
@@ -92,12 +93,11 @@ def test_the_same_noise_is_recovered_by_the_reader_from_the_releases(system):
         records = play_episodes(nominal(system), policy, 6, np.arange(3), key=jr.key(2))
         record = jax.tree.map(lambda leaf: jnp.asarray(leaf[1]), records)
         paths = GridMembership(policy).paths(record.public)
-        secret, memory = record.secret, None
         readings = jnp.round(record.states[:-1] / STEP) * STEP
+        secret = record.secret
+        memory = policy.init_memory(secret, readings[0], key=jr.key(0))
         for t in range(6):
-            if t == 0:
-                memory = policy.init_memory(secret, readings[0], key=jr.key(0))
-            else:
+            if t > 0:
                 external = record.public.external[t - 1]
                 memory = policy.update_memory(
                     memory, secret, readings[t - 1], external, readings[t], key=jr.key(0)
@@ -108,7 +108,7 @@ def test_the_same_noise_is_recovered_by_the_reader_from_the_releases(system):
 class DigitTeller(PlainPolicy):
     """Hides the index of the secret in the last digit, to the base 8, of a release on a grid of 0.01."""
 
-    system: Gain
+    system: System
 
     def kernel(self, features, external, time):
         del features, external, time
@@ -118,7 +118,7 @@ class DigitTeller(PlainPolicy):
 class DigitKernel(Kernel):
     """The output to steps of 0.08, and the index of the secret in steps of 0.01."""
 
-    system: Gain
+    system: System
 
     def __call__(self, secret, state):
         index = jnp.argmin(jnp.abs(self.system.prior.secrets[:, 0] - secret[0])).astype(state.dtype)

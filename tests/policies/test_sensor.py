@@ -11,7 +11,7 @@ from scipy import stats
 from tests.policies.round_units import gain_units
 from veil.attacks.kalman import KalmanBank
 from veil.beliefs import ParticleBelief
-from veil.laws import to_grid
+from veil.laws import Rounded, to_grid
 from veil.policies import (
     Blind,
     Counterfactual,
@@ -75,6 +75,7 @@ def test_a_policy_reads_the_rounded_state(float64):
     system = behind()
     kernel = sensed(Truth(system)).kernel(jnp.zeros(0), jnp.zeros(1), jnp.asarray(1, jnp.int32))
     law = kernel(system.prior.secrets[0], jnp.asarray([0.2743]))
+    assert isinstance(law, Rounded)
     assert np.isclose(law.value[0], 0.25)  # the reading 0.25, not the state
     assert not sees_state(system, Truth(system)) and sees_state(Gain(), Truth(Gain()))
 
