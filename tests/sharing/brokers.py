@@ -66,9 +66,10 @@ class Stand(Sharer):
 class Background(threading.Thread):
     """Serves such a stream until `end`."""
 
-    def __init__(self, path, port, **options):
+    def __init__(self, path, port, tls=None, login=None, **options):
         super().__init__(daemon=True)
-        self.options, self.path, self.route = options, path, mqtt.Route("127.0.0.1", port, "in", "out")
+        self.options, self.path = options, path
+        self.route = mqtt.Route("127.0.0.1", port, "in", "out", tls, login)
         self.messages, self.ending = [], threading.Event()
         self.start()
 
@@ -98,7 +99,7 @@ class Background(threading.Thread):
 class Mosquitto:
     """A broker on a free port of this machine."""
 
-    def __init__(self, folder, *settings):
+    def __init__(self, folder, *settings, first=()):
         assert MOSQUITTO is not None
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -106,7 +107,7 @@ class Mosquitto:
         folder.mkdir()
         lines = (f"listener {self.port} 127.0.0.1", "allow_anonymous true", f"persistence_location {folder}/")
         owner = ("user root",) if os.geteuid() == 0 else ()
-        (folder / "broker.conf").write_text("\n".join([*owner, *lines, *settings, ""]))
+        (folder / "broker.conf").write_text("\n".join([*first, *owner, *lines, *settings, ""]))
         self.command = [MOSQUITTO, "-c", str(folder / "broker.conf")]
         self.process = None
 

@@ -205,6 +205,8 @@ class Link:
                 self._serve()
         finally:
             self._client.disconnect()
+            if (opened := self._client.socket()) is not None:
+                opened.close()
 
     def _connect(self) -> None:
         wishes = Properties(PacketTypes.CONNECT)
