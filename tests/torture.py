@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.sharing import attacks
 from tests.sharing.aftermath import check_answers, check_ledger, check_repairs, check_spending
 from tests.sharing.dying_share import AROUND, INSIDE, MARK, MEMORY, SNAPSHOTS, Death, share
 from tests.sharing.streams import NOISE, SECRET, Plant
@@ -48,6 +49,7 @@ class Story:
     messages: list[str] = field(default_factory=list)  # of the processes, for their owner
     states: list[float] = field(default_factory=list)
     externals: list[float] = field(default_factory=list)
+    attacked: collections.Counter = field(default_factory=collections.Counter)
 
     @property
     def ledger(self) -> Path:
@@ -111,11 +113,12 @@ class Life:
         return self.process.exitcode, self._rest
 
 
-def drive(story: Story, deaths: list[Death], seed: int = 0) -> None:
-    """Stream to the end, dying as planned on the way."""
-    chance, plant, planned = np.random.default_rng(seed), Plant(seed), collections.deque(deaths)
+def drive(story: Story, deaths: list[Death], seed: int = 0, attacked: int = 0) -> None:
+    """Stream to the end, dying as planned on the way, and attacked so many times in between."""
     story.secret.write_text(str(SECRET))
     story.secret.chmod(0o600)
+    adversary = Adversary(story, attacked, len(deaths), seed)
+    chance, plant, planned = np.random.default_rng(seed), Plant(seed), collections.deque(deaths)
     starting, step = 1.0, 1
     while step <= story.steps:
         death = planned.popleft() if planned else NEVER
@@ -134,6 +137,80 @@ def drive(story: Story, deaths: list[Death], seed: int = 0) -> None:
         errors.unlink(missing_ok=True)
         if code != (0 if death == NEVER else -signal.SIGKILL):
             raise AssertionError(f"{death} ended with {code}: {story.messages[-1]}")
+        if planned:
+            adversary.comes(step)
+
+
+class Adversary:
+    """Somebody who may write all files of a stream while it is not running.
+
+    Args:
+        story: the stream.
+        count: attacks in all, spread evenly over the deaths.
+        deaths: how many there are.
+        seed: of all choices.
+    """
+
+    def __init__(self, story: Story, count: int, deaths: int, seed: int):
+        self._story, self._chance = story, np.random.default_rng(seed + 1)
+        self._every, self._deaths, self._left = max(1, deaths // max(1, count)), 0, count
+        memory = story.policy == "counterfactual"
+        self._refused = attacks.REFUSED | (attacks.REFUSED_BY_MEMORY if memory else {})
+        self._harmless = attacks.HARMLESS_TO_MEMORY if memory else attacks.HARMLESS
+        self._kinds = [*self._refused, *self._harmless]
+        self._old: dict[str, bytes] = {}
+        self._other = self._another() if count else {}
+
+    def comes(self, step: int) -> None:
+        """Perhaps attack, see what the program says, and put everything back."""
+        self._deaths += 1
+        if not self._left or self._deaths % self._every or step < 12:
+            return
+        files = self._files(self._story)
+        assert self._start(0) == 0, "an honest stream was refused after a crash"
+        before, files.old, files.other = files.read(), self._old, self._other
+        self._old = before
+        if not files.old:
+            return
+        name = self._kinds[self._left % len(self._kinds)]
+        (self._refused | self._harmless)[name](files, self._chance)
+        asked, said = int(self._chance.integers(1, step)), self._story.folder / "errors"
+        kept = said.read_bytes()  # a repair may have been reported, which the next process is expected to do
+        code = self._start(0 if name in self._refused else asked)
+        said.write_bytes(kept)
+        files.write(before)
+        wanted = 2 if name in self._refused else 0
+        assert code == wanted, f"{name} at step {step}: ended with {code}"
+        self._left -= 1
+        self._story.attacked[name] += 1
+
+    def _start(self, asked: int) -> int | None:
+        """The exit code of a process that is asked for one old step, or for none."""
+        life = Life(self._story.command, self._story.folder)
+        if asked:
+            life.say(asked, 99.0, 0.0)
+            line = life.hear()
+            if line is not None:
+                self._story.heard(line)
+        return life.end()[0]
+
+    def _files(self, story: Story) -> attacks.Files:
+        memory = next(story.folder.glob("secret.json.memory-*"), story.folder / "none")
+        beside = story.ledger.with_name("ledger.jsonl.belief")
+        return attacks.Files(story.ledger, story.folder / "secret.json.account", beside, memory)
+
+    def _another(self) -> dict[str, bytes]:
+        """The files of a stream of another secret."""
+        with tempfile.TemporaryDirectory() as folder:
+            other = Story(Path(folder), 20, self._story.policy, self._story.exhausted)
+            other.secret.write_text(str(1 - SECRET))
+            other.secret.chmod(0o600)
+            life = Life(other.command, other.folder)
+            for step in range(1, 41):
+                life.say(step, 0.1 * step % 1, 0.0)
+                life.hear()
+            life.end()
+            return self._files(other).read()
 
 
 def _asks_again(story: Story, life: Life, step: int) -> bool:
@@ -189,8 +266,10 @@ def examine(story: Story, deaths: list[Death]) -> str:
         found = "releases are those of an uninterrupted stream"
     counts = collections.Counter(death.point for death in deaths)
     kinds = ", ".join(f"{count} {point}" for point, count in sorted(counts.items()))
+    files = ", ".join(f"{count} {name}" for name, count in sorted(story.attacked.items()))
     return (
-        f"{story.policy}: {len(deaths)} kills ({kinds}), {repairs} repairs reported; "
+        f"{story.policy}: {sum(story.attacked.values())} attacks, none accepted ({files}); "
+        f"{len(deaths)} kills ({kinds}), {repairs} repairs reported; "
         f"{story.steps} steps, each with one value; {found}."
     )
 
@@ -199,6 +278,7 @@ def main() -> None:
     """The long run, for `make torture`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--attacks", type=int, default=110, help="attacks on the files; some come too early")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -213,7 +293,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             story = Story(Path(folder), steps, policy)
             deaths = schedule(steps, kills, given.seed, memory=policy == "counterfactual")
-            drive(story, deaths, given.seed)
+            drive(story, deaths, given.seed, given.attacks * kills // (given.kills + fewer))
             print(f"{examine(story, deaths)} {time.monotonic() - began:.0f} s.", flush=True)
 
 

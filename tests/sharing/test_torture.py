@@ -20,8 +20,9 @@ from veil.sharing.snapshots import MemoryFile, PrivateSnapshot
 def test_nobody_can_tell_that_the_program_was_killed(tmp_path, policy, kills, steps):
     story = Story(tmp_path, steps, policy, "blind")
     deaths = schedule(steps, kills, 3, memory=policy == "counterfactual")
-    drive(story, deaths, 3)
+    drive(story, deaths, 3, attacked=3)
     examine(story, deaths)
+    assert story.attacked
 
 
 def test_at_least_a_third_of_the_kills_are_between_write_and_emit():
