@@ -5,6 +5,8 @@ cell episodes of the budgeted loop are played, which no other cell uses, and mea
 the standard error is a fifth of the budget; "holds" means that the mean upper side is at most the budget plus
 two standard errors. Beside the score, log(posterior/prior) of the true secret, stands its Rao-Blackwell form,
 KL(posterior ‖ prior): the same mean where the posterior is right, with a smaller error.
+
+The table in docs/budget.md is `table` of paper/budget.json, a copy of the file that this study writes.
 """
 
 import json
@@ -220,6 +222,36 @@ def line(cell: Cell, steps: int) -> str:
         f"distortion {cell.distortion:.3f}  fuel {cell.fuel:+.2f} % ({cell.fuel_error:.2f})  "
         f"{cell.episodes} episodes"
     )
+
+
+COLUMNS = (
+    *("policy", "when exhausted", "budget", "audited leakage, nats", "KL(posterior ‖ prior)", "charged"),
+    *("KL − charged", "released as intended (of 50)", "blurred", "distortion", "fuel against true data"),
+    "episodes",
+)
+
+
+def table(cells: list[Cell]) -> str:
+    """The table for docs/budget.md, standard errors in brackets."""
+    lines = [" | ".join(COLUMNS), "|".join("---" for _ in COLUMNS)]
+    for cell in cells:
+        lower, upper = (max(side, 0.0) for side in (cell.lower, cell.upper))
+        row = (
+            *(cell.policy, cell.exhausted, f"{cell.budget:g}"),
+            f"{min(lower, upper):.3f} to {upper:.3f} ({cell.error:.3f})",
+            f"{cell.divergence:.3f} ({cell.divergence_error:.3f})",
+            *(f"{cell.charged:.3f}", f"{cell.excess:+.3f} ({cell.excess_error:.3f})"),
+            *(f"{cell.released:.1f}", f"{cell.blurred:.1f}", f"{cell.distortion:.2f}"),
+            *(f"{cell.fuel:+.2f} % ({cell.fuel_error:.2f})", f"{cell.episodes:,}"),
+        )
+        lines.append(" | ".join(row))
+    return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines)
+
+
+def read(path: Path) -> list[Cell]:
+    """The cells of a file that this study wrote."""
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return [Cell(**{name: value for name, value in row.items() if name != "holds"}) for row in rows]
 
 
 if __name__ == "__main__":

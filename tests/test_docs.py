@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
+from paper import study_budget
 from tests.test_house import LAYERS
 from veil.registry import POLICIES
 
@@ -111,6 +112,19 @@ def test_every_public_name_is_described():
         )
         for name in made.names(module):
             assert made.summary(module, name), f"{title}.{name} has no docstring"
+
+
+def test_the_table_of_budgets_is_that_of_its_study():
+    """Every cell as the study wrote it, with episodes of its own; and what the page says about all of them."""
+    cells = study_budget.read(ROOT / "paper" / "budget.json")
+    page = text_of("docs/budget.md")
+    assert study_budget.table(cells) in page
+    assert len(cells) == 14 and all(cell.holds for cell in cells)
+    above = [cell for cell in cells if cell.excess > 2.0 * cell.excess_error]
+    assert {cell.policy for cell in above} <= {"transport"} and max(cell.excess for cell in above) <= 3e-4
+    telling = [cell for cell in cells if cell.divergence > 0.01]
+    ratios = [cell.error / cell.divergence_error for cell in telling]
+    assert min(ratios) >= 1.35 and max(ratios) <= 6.0
 
 
 def test_the_order_of_layers_is_told_as_it_is_enforced():
