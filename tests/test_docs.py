@@ -115,7 +115,7 @@ def test_every_public_name_is_described():
 
 
 def test_the_table_of_budgets_is_that_of_its_study():
-    """Every cell as the study wrote it, with episodes of its own; and what the page says about all of them."""
+    """Every cell as the study wrote it, and what the page says about all of them."""
     cells = study_budget.read(ROOT / "paper" / "budget.json")
     page = text_of("docs/budget.md")
     assert study_budget.table(cells) in page

@@ -15,7 +15,7 @@ from veil.beliefs.base import Belief, Health
 from veil.laws import Law
 from veil.policies.base import Decision, Memory, Policy, Time, emitted, sensed
 from veil.systems.base import System
-from veil.traced import is_identity
+from veil.traced import degrees, is_identity
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
 
 Seed = Integer[Array, ""]
@@ -130,19 +130,60 @@ def sees_state(system: System, policy: Policy) -> bool:
     policy = sensed(policy)
     if not policy.shares_truth or not release_kind(system, policy).fresh_law().is_point:
         return False
+    return is_identity(*_release_program(system, policy))
+
+
+def shares_linearly(system: System, policy: Policy) -> bool:
+    """Whether releases are affine in the state, without noise, and the system is linear and Gaussian.
+
+    Then one Kalman filter per secret has the exact likelihood, whichever part of the state is shared. Decided
+    from the traced programs.
+    """
+    policy = sensed(policy)
+    kind = release_kind(system, policy)
+    if policy.has_memory or not kind.is_point or kind.fresh_law() is not kind:
+        return False
+    secret, external = system.prior.secrets[0], system.initial_external()
+
+    def moved(state: State, secret: Secret, external: External) -> tuple[Vector, Array]:
+        law = system.transition(secret, state, external)
+        return law.mean, law.scale
+
+    mean, scale = degrees(moved, system.initial(secret).mean, secret, external)
+    return mean <= 1 and scale == 0 and max(degrees(*_release_program(system, policy))) <= 1
+
+
+def _release_program(system: System, policy: Policy) -> tuple:
+    """The release without noise as a function of the state and of all else, and an example of each."""
     secret, external = system.prior.secrets[0], system.initial_external()
     features, time = first_features(policy), jnp.asarray(1, jnp.int32)
 
     def release(state: State, secret: Secret, features: Features, external: External, time: Time) -> Vector:
-        state = seen(policy, state)
-        decision = policy.decide(features, external, time)
-        law = decision.release_law(
-            secret, state, policy.init_memory(secret, state, key=jr.key(0))
-        ).fresh_law()
-        return law.sample(jnp.zeros(law.noise_size, state.dtype))
+        return noiseless_release(policy, secret, state, features, external, time)
 
     start = system.initial(secret).mean
-    return is_identity(release, start, policy.system.prior.secrets[0], features, external, time)
+    return release, start, policy.system.prior.secrets[0], features, external, time
+
+
+def noiseless_release(
+    policy: Policy, secret: Secret, state: State, features: Features, external: External, time: Time
+) -> Vector:
+    """What a policy without noise releases.
+
+    Args:
+        policy: the one in force.
+        secret: θ.
+        state: x_t.
+        features: of this step.
+        external: w_t.
+        time: t, counted from 1.
+    """
+    policy = sensed(policy)
+    state = seen(policy, state)
+    decision = policy.decide(features, external, time)
+    memory = policy.init_memory(secret, state, key=jr.key(0))
+    law = decision.release_law(secret, state, memory).fresh_law()
+    return law.sample(jnp.zeros(law.noise_size, state.dtype))
 
 
 def update_belief(

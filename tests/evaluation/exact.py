@@ -128,10 +128,27 @@ class FoldedKernel(Kernel):
         return diagonal_gaussian(jnp.abs(state), self.sd[None])
 
 
+class Wave(PlainPolicy):
+    """y = sin(4 x) + sd ε: many states give one release."""
+
+    system: System
+    sd: Float[Array, ""] = eqx.field(converter=jnp.asarray)
+
+    def kernel(self, features, external, time) -> Kernel:
+        return WaveKernel(self.sd)
+
+
+class WaveKernel(Kernel):
+    sd: Float[Array, ""]
+
+    def __call__(self, secret, state) -> Gaussian:
+        return diagonal_gaussian(jnp.sin(4.0 * state), self.sd[None])
+
+
 def folded_on_a_grid(
-    case: Case, sd: float, external: np.ndarray, shared: np.ndarray, points: int = 321
+    case: Case, sd: float, external: np.ndarray, shared: np.ndarray, points: int = 321, fold=np.abs
 ) -> np.ndarray:
-    """The same by quadrature: the law of x on a grid, moved by the transition density."""
+    """The same by quadrature: the law of x on a grid, moved by the transition density; y = fold(x) + sd ε."""
     grid = np.linspace(-6.0, 6.0, points)
     step = grid[1] - grid[0]
     found = np.zeros((len(shared), len(case.secrets)))
@@ -139,7 +156,7 @@ def folded_on_a_grid(
         for e in range(len(shared)):
             law = _normal(grid, case.mean, case.spread)
             for t in range(shared.shape[1]):
-                law = law * _normal(shared[e, t, 0], np.abs(grid), sd)
+                law = law * _normal(shared[e, t, 0], fold(grid), sd)
                 mass = law.sum() * step
                 found[e, k] += np.log(mass)
                 moves = _normal(grid[:, None], (a * grid + c + external[e, t, 0])[None, :], s)

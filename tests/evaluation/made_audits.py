@@ -52,7 +52,7 @@ def audit(
     rows = [attack(who, lower - 0.001 * j, accuracy - 0.01 * j) for j, who in enumerate(NAMES)]
     rows += [attack("knows the first state", lower + 0.004, accuracy, "assisted")]
     rows += [attack("takes noise for none", lower - 0.02, accuracy - 0.02, "mismatched")]
-    inputs = {"lower_best": max(0.0, lower - 3.5 * error), "best_attack": "Bayes", "applicable": True}
+    inputs = {"lower_best": max(0.0, lower - 3.5 * error), "best_attack": "Bayes", "method": "filter"}
     inputs |= {"calibration_limit": -math.inf, "width": upper - lower, "rank_p": 0.31}
     steps = (1, 5, 10, 20, 50)
     return Audit(
@@ -137,7 +137,7 @@ def unknown():
     lost = Leakage(Mean(math.nan, math.inf), Mean(made.leakage.entropy, 0.0), made.leakage.entropy)
     realised, posteriors = made.realised.copy(), made.posteriors.copy()
     realised[:3], posteriors[:3] = (-math.inf, math.nan, -1e9), math.nan
-    verdict = replace(made.verdict, inputs=made.verdict.inputs | {"applicable": False})
+    verdict = replace(made.verdict, inputs=made.verdict.inputs | {"method": "none"})
     row = replace(made.attacks[0], lower=Mean(math.nan, math.inf), raw=Mean(-math.inf, math.nan))
     return replace(
         made,

@@ -105,7 +105,7 @@ class Failing(Line):
 
 
 class Claiming(PlainPolicy):
-    """Says that it shares the truth, and adds the index of the secret in the tenth digit."""
+    """Says that it shares the truth, to six decimals, and adds the index of the secret in the tenth."""
 
     shares_truth = True
 
@@ -119,7 +119,7 @@ class ClaimingKernel(Kernel):
     system: System
 
     def __call__(self, secret, state):
-        return Point(state + 1e-10 * place(self.system, secret))
+        return Point(jnp.round(state, 6) + 1e-10 * place(self.system, secret))
 
 
 class TwoAxes(Line):

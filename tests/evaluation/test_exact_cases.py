@@ -6,16 +6,17 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from exact import Case, Folded, Signs, Symbols, folded_on_a_grid, forward, kalman
+from exact import Case, Folded, Signs, Symbols, Wave, folded_on_a_grid, forward, kalman
 
 from veil.attacks import particle_filter as smc
 from veil.attacks.guides import Twisted, Unguided
 from veil.attacks.particle_filter import ParticleFilter
 from veil.evaluation.bounds import ParticleBounder, bounder_candidates
-from veil.evaluation.evaluate import bound_batch
+from veil.evaluation.evaluate import bound_batch, evaluate
 from veil.evaluation.scoring import MAIN, Charges, Scored, failed_fraction, per_component, score
 from veil.evaluation.verdict import width_limit
 from veil.rollout import play
+from veil.settings import AuditSettings
 from veil.stats import stratified_mean
 from veil.step import Record
 from veil.systems import finite_prior
@@ -121,6 +122,34 @@ def test_a_folded_observation_is_enclosed_or_refused(float64):
     assert below.value > -4 * below.error and above.value > -4 * above.error
     refused = scored.bad.mean() > 0.02 or scored.leakage.width > width_limit(scored.leakage.entropy)
     assert refused or above.value < 0.1
+
+
+def test_kernels_that_fold_are_tried_with_many_particles(float64):
+    system, _ = Case().build()
+    ladder = [(one.name, one.particles) for one in bounder_candidates(system, Wave(system, 0.05))]
+    assert ladder[:3] == [
+        *(("twisted particles", 128), ("twisted particles", 512), ("guided particles", 512)),
+    ]
+    assert ladder[3:] == [("bootstrap particles", 1296), ("bootstrap particles", 5184)]
+
+
+@pytest.mark.study
+def test_a_kernel_that_folds_is_certified_by_the_last_rung(float64):
+    """y = sin(4x) + 0.05 ε: no aimed filter knows which branch; the truth by quadrature on a fine grid."""
+    case = Case(secrets=((0.4, 0.0, 0.4), (0.6, 0.0, 0.4), (0.9, 0.0, 0.4)), reply=-0.1)
+    system, _ = case.build()
+    found = evaluate(system, Wave(system, 0.05), settings=AuditSettings(steps=STEPS, episodes=384, seed=3))
+    assert found.verdict().name == "certifiable" and found.method == "bootstrap particles"
+    some, public = slice(0, 96), found.records.public
+    path = np.asarray(public.external)[some], np.asarray(public.shared)[some]
+    exact = folded_on_a_grid(case, 0.05, *path, points=1921, fold=lambda x: np.sin(4.0 * x))
+    scored = found.scored
+    charges = Charges(*(part[some] for part in scored.charges))
+    few = Scored(scored.forecast.some(np.arange(96)), scored.lower[some], charges)
+    truth = exact_scores(few, exact)
+    below, above = gap(few, truth - few.lower), gap(few, few.upper - truth)
+    assert below.value > -4 * below.error and above.value > -4 * above.error
+    assert found.leakage.high > gap(few, truth).low(4.0)
 
 
 def test_components_of_the_secret_are_enclosed(float64):

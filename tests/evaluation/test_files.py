@@ -58,7 +58,7 @@ def test_the_numbers_of_the_json_are_those_of_the_audit(tmp_path):
     assert utility["tracking"] == {"speed": 0.21, "spacing": 0.34}
     unknown = utility["quantities"][-1]
     assert unknown["value"] is None and unknown["value_error"] is None and unknown["true_data"] is None
-    assert content["gate"]["calibration_limit"] is None and content["gate"]["applicable"] is True
+    assert content["gate"]["calibration_limit"] is None and content["gate"]["method"] == "filter"
     assert [row["step"] for row in content["times"]] == [1, 5, 10, 20, 50]
     assert [row["name"] for row in content["scenarios"]] == ["secrets between", "idm drivers"]
     quantiles = {row["fraction"]: row["nats"] for row in content["realised"]["quantiles"]}

@@ -26,7 +26,7 @@ GOOD = VerdictInputs(
     attacks=(attack(0.09),),
     mismatch=0,
     failed=0.0,
-    applicable=True,
+    method="filter",
 )
 
 
@@ -61,7 +61,8 @@ def test_a_sound_measurement_passes_and_shows_all_its_inputs():
         ({"leakage": Leakage(Mean(0.1, 0.005), Mean(float("nan"), float("inf")), H)}, "not_enough_particles"),
         ({"bad": 0.021}, "not_enough_particles"),
         ({"failed": 0.001}, "not_enough_particles"),
-        ({"applicable": False}, "no_upper_bound"),
+        ({"method": None}, "no_upper_bound"),
+        ({"method": "coupling", "bad": 0.3}, "certifiable"),
         ({"calibration": Mean(-0.06, 0.01)}, "filter_inconsistent"),
         ({"ranks": np.random.default_rng(0).beta(2, 2, size=(1024, 2))}, "filter_inconsistent"),
         ({"attacks": (attack(0.2),)}, "filter_inconsistent"),
@@ -77,7 +78,7 @@ def test_the_rules_are_asked_in_order():
     everything = {
         "mismatch": 1,
         "attacks": (attack(1.375, 1015),),
-        "applicable": False,
+        "method": None,
         "bad": 0.5,
         "calibration": Mean(-1.0, 0.01),
     }
@@ -94,6 +95,16 @@ def test_the_rules_are_asked_in_order():
 def test_an_attack_that_beats_the_bound_is_an_error_of_the_tool():
     for row in (attack(0.2), attack(0.0, 600)):
         assert any("error of the tool" in reason for reason in verdict(attacks=(row,)).reasons)
+
+
+def test_a_coupling_that_bounds_nothing_says_so_and_one_that_bounds_something_is_believed():
+    """No particles are asked for where there are none."""
+    everything = Leakage(Mean(0.0, 0.0), Mean(H, 0.0), H)
+    found = verdict(method="coupling", bad=1.0, leakage=everything, attacks=())
+    assert found.name == "no_upper_bound" and "differ in 100.0% of the episodes" in found.reasons[0]
+    part = Leakage(Mean(0.0, 0.0), Mean(0.1 * H, 0.01), H, 0.13 * H)
+    assert verdict(method="coupling", bad=0.1, leakage=part, attacks=()).name == "certifiable"
+    assert verdict(bad=0.1, leakage=part, attacks=()).name == "not_enough_particles"
 
 
 def test_one_secret_has_nothing_to_leak():

@@ -6,7 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from veil.attacks.base import Attack, Attacker, Evidence, has_filter
-from veil.attacks.guides import GaussianisedKernel
+from veil.attacks.guides import GaussianisedKernel, Public
+from veil.attacks.particle_filter import public_steps
+from veil.beliefs.innovations import innovations
 from veil.beliefs.kalman import KalmanBelief
 from veil.beliefs.observed import ObservedBelief
 from veil.laws import Kernel, Law
@@ -15,10 +17,10 @@ from veil.policies.geometry import output_noise
 from veil.policies.plain import GaussianNoise
 from veil.registry import ATTACKS
 from veil.rollout import Trail, follow
-from veil.step import Record, Transcript, sees_state
+from veil.step import Record, Transcript, noiseless_release, sees_state
 from veil.systems.base import System
 from veil.systems.variants import KnownStart, WithInitial, WithNoise
-from veil.types import External, Features, Key, Secret, State
+from veil.types import External, Features, Key, Secret, Shared, State
 
 
 class KalmanBank(Attack):
@@ -51,6 +53,37 @@ class Observer(Attack):
     def trail(self, transcript: Transcript, *, key: Key) -> Trail:
         """The posterior after each release."""
         return follow(self.system, self.policy, ObservedBelief.start(self.system), transcript, key=key)
+
+
+class NoiselessBank(Attack):
+    """One Gaussian filter per secret for releases without noise: exact if all is linear, else linearised."""
+
+    system: System
+    policy: Policy
+
+    def __call__(self, transcript: Transcript, *, key: Key) -> Evidence:
+        """Evidence of the whole transcript."""
+        del key
+        total = jnp.sum(self.log_densities(transcript), axis=1)
+        failed = ~jnp.all(jnp.isfinite(total))
+        total = jnp.maximum(jnp.nan_to_num(total - jnp.max(total), nan=-1e6), -1e6)
+        return Evidence(jax.lax.stop_gradient(total), jnp.ones_like(total[0]), failed)
+
+    def log_densities(self, transcript: Transcript) -> Float[Array, "K T"]:
+        """Log density of each release given those before, per secret."""
+        steps = public_steps(transcript)
+
+        def one(secret: Secret) -> Float[Array, " T"]:
+            def output(state: State, now: Public) -> Shared:
+                known = now.features, now.external, now.time
+                return noiseless_release(self.policy, secret, state, *known)
+
+            found = innovations(
+                self.system, secret, steps.shared, steps.external, steps.active, output, steps
+            )
+            return jnp.sum(found.log_density, axis=1)
+
+        return jax.vmap(one)(self.system.prior.secrets)
 
 
 class GaussianisedPolicy(Wrapping):
@@ -122,6 +155,15 @@ def exact_observers(system: System, policy: Policy, law: Law) -> tuple[Attacker,
     if policy.has_memory or not law.is_point or not sees_state(system, policy):
         return ()
     return (Attacker("exact observer", "attack", lambda _: Observer(system, policy)),)
+
+
+@ATTACKS.register("noise-free Kalman bank")
+def noiseless_banks(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
+    """One Gaussian filter per secret where something else than the whole state is shared without noise."""
+    held = law.fresh_law() is not law
+    if policy.has_memory or held or not law.is_point or sees_state(system, policy):
+        return ()
+    return (Attacker("noise-free Kalman bank", "attack", lambda _: NoiselessBank(system, policy)),)
 
 
 @ATTACKS.register("Kalman bank")

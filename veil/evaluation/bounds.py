@@ -20,7 +20,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Int
 
 from veil.attacks.guides import Local, Twisted, Unguided
-from veil.attacks.kalman import Observer
+from veil.attacks.kalman import NoiselessBank, Observer
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
 from veil.beliefs.readings import CellFilter
 from veil.evaluation.scoring import APART, MAIN, Method, TwoSidedBound
@@ -28,7 +28,7 @@ from veil.laws import to_grid
 from veil.policies.base import Policy
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
-from veil.step import Record, release_kind, sees_state
+from veil.step import Record, release_kind, sees_state, shares_linearly
 from veil.systems.base import System, state_grid
 from veil.types import Key, Scalar
 
@@ -172,6 +172,34 @@ class ExactBounder(LeakageBounder):
         return _exact_bound(exact, exact[record.index], record, apart)
 
 
+class LinearBounder(LeakageBounder):
+    """A part of the state of a linear system, without noise: Kalman filters have the exact likelihood."""
+
+    method: ClassVar[Method] = "exact"
+
+    bank: NoiselessBank
+
+    @property
+    def name(self) -> str:
+        """Says that the bound is exact."""
+        return "exact Kalman filters"
+
+    @property
+    def particles(self) -> int:
+        """Zero: it uses no particles."""
+        return 0
+
+    def bound(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """The two sides are one."""
+        del play_key, key
+        steps = self.bank.log_densities(record.public)
+        used = (jnp.arange(steps.shape[1], dtype=jnp.int32) < length)[None, :]
+        exact = jnp.sum(jnp.where(used, steps, 0.0), axis=1)
+        return _exact_bound(exact, exact[record.index], record, apart)
+
+
 class CoupledBounder(LeakageBounder):
     """Bounds a policy with private memory whose releases, given its noise, hardly depend on the secret.
 
@@ -267,6 +295,9 @@ class SelfModelBounder(LeakageBounder):
         return _exact_bound(zeros, jnp.sum(jnp.where(used, excess, 0.0)), record, apart)
 
 
+MANY = 5184  # particles per secret of the last resort, tried where fewer came near
+
+
 def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
     """The ways that apply to this policy, best first; none where nothing bounds it from above."""
     if policy.has_memory:
@@ -277,17 +308,21 @@ def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, 
         return (SelfModelBounder(system, policy),) if policy.recovers_noise and same else ()
     law = release_kind(system, policy).fresh_law()
     if law.is_point:
-        return (ExactBounder(system, policy),) if sees_state(system, policy) else ()
+        if sees_state(system, policy):
+            return (ExactBounder(system, policy),)
+        return (LinearBounder(NoiselessBank(system, policy)),) if shares_linearly(system, policy) else ()
+    bootstrap = tuple(
+        ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), count))
+        for count in (128, 1296, MANY)
+    )
     if law.is_smooth:
         return (
             ParticleBounder("twisted particles", ParticleFilter(system, policy, Twisted(), 128)),
             ParticleBounder("twisted particles", ParticleFilter(system, policy, Twisted(), 512)),
             ParticleBounder("guided particles", ParticleFilter(system, policy, Local(), 512)),
+            *bootstrap[1:],  # where a kernel folds states onto one release, aiming finds one branch only
         )
-    return (
-        ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), 128)),
-        ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), 1296)),
-    )
+    return bootstrap
 
 
 def _exact_bound(likelihood: Array, pinned: Scalar, record: Record, apart: bool) -> TwoSidedBound:

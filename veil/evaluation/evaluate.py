@@ -18,7 +18,7 @@ from jaxtyping import Array, Int
 from scipy.special import log_softmax
 
 from veil.attacks.kalman import MisspecifiedPolicy
-from veil.evaluation.bounds import LeakageBounder, bounder_candidates
+from veil.evaluation.bounds import MANY, LeakageBounder, bounder_candidates
 from veil.evaluation.episodes import (
     PILOT,
     Progress,
@@ -54,6 +54,8 @@ from veil.systems.scenarios import nominal
 from veil.types import Key, as_float64
 
 TOGETHER = 4  # episodes that a particle filter takes on at once: what fits a processor's cache
+
+HOPELESS = 8.0  # times the widest allowed: then four times as many particles would not help
 
 PILOTS = 64  # episodes on which the bounder is chosen
 
@@ -130,7 +132,7 @@ class Evaluation:
             attacks=attacks,
             mismatch=mismatch,
             failed=0.0 if self.bound is None else failed_fraction(self.bound),
-            applicable=self.bounder is not None,
+            method=None if self.bounder is None else self.bounder.method,
         )
         return reach_verdict(found, float(self.forecast.prior.max()))
 
@@ -211,13 +213,16 @@ def evaluate(
                 return bounders[0] if bounders else None
             numbers = np.arange(PILOT, PILOT + PILOTS)
             pilots = played(numbers, "playing pilots")
-            best = (np.inf, bounders[0])
+            limit = width_limit(float(-np.exp(log_prior) @ log_prior))
+            best, width = (np.inf, bounders[0]), np.inf
             for bounder in bounders:
+                if bounder.particles >= MANY and width > HOPELESS * limit:
+                    continue
                 stage = f"pilot: {bounder.name}, {bounder.particles}"
                 found = bounded(bounder, pilots, numbers, settings.steps, stage)
                 scored = score(found, np.asarray(pilots.index), log_prior, method=bounder.method)
                 width = float(np.nan_to_num(scored.leakage.width, nan=np.inf) + scored.bad.mean())
-                if width < 0.5 * width_limit(scored.entropy):
+                if width < 0.5 * limit:
                     return bounder
                 best = min(best, (width, bounder), key=lambda pair: pair[0])
             return best[1]

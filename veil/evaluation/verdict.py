@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from veil.evaluation.scoring import Method
 from veil.results.measurement import DISAGREE, FEWEST_SAMPLES, LEAK_FRACTION
 from veil.results.parts import LEVEL, AttackResult, Examination, Verdict
 from veil.results.recording_fit import FEWEST, RecordingFit
@@ -44,7 +45,7 @@ class VerdictInputs:
         attacks: all adversaries.
         mismatch: number of episodes whose replayed features differ in any bit.
         failed: fraction of episodes with a number that is not finite.
-        applicable: whether any method gave an upper side at all.
+        method: how the upper side was found; None where no method applies.
     """
 
     leakage: Leakage
@@ -55,7 +56,7 @@ class VerdictInputs:
     attacks: tuple[AttackResult, ...]
     mismatch: int
     failed: float
-    applicable: bool
+    method: Method | None
 
 
 def reach_verdict(measured: VerdictInputs, chance: float) -> Verdict:
@@ -97,7 +98,7 @@ def _inputs(measured: VerdictInputs, chance: float) -> dict[str, float | str | b
         "bad_fraction": measured.bad,
         "bad_limit": TOO_BAD,
         "failed_fraction": measured.failed,
-        "applicable": measured.applicable,
+        "method": measured.method or "none",
         "calibration": measured.calibration.value,
         "calibration_limit": -(CALIBRATION_ERRORS * measured.calibration.error + CALIBRATION_SLACK),
         "rank_p": _rank_test(measured.ranks),
@@ -130,10 +131,19 @@ def _leak(inputs: dict, leakage: Leakage) -> list[str]:
 
 
 def _method(measured: VerdictInputs) -> list[str]:
-    return [] if measured.applicable else ["no method bounds the leakage of this kernel from above"]
+    if measured.method is None:
+        return ["no method bounds the leakage of this kernel from above"]
+    if measured.method == "coupling" and measured.leakage.high >= measured.leakage.entropy > 0.0:
+        share = f"{measured.bad:.1%} of the episodes"
+        return [f"with the same noise, the releases of different secrets differ in {share}"]
+    return []
 
 
 def _particles(measured: VerdictInputs, inputs: dict) -> list[str]:
+    if (
+        measured.method == "coupling"
+    ):  # no filter: the rate of disagreement has an exact limit, large or small
+        return []
     reasons = []
     if measured.failed > 0:
         reasons.append(f"{measured.failed:.1%} of the episodes gave numbers that are not finite")

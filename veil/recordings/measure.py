@@ -16,18 +16,17 @@ from jaxtyping import Array, Float
 from scipy.special import log_softmax
 
 from veil.attacks.particle_filter import ParticleFilter
+from veil.beliefs.innovations import Innovation, innovations
 from veil.evaluation.fit_test import examine_residuals, free_fit
 from veil.evaluation.verdict import recording_verdict
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
 from veil.recordings.posterior import (
-    Innovation,
     RecordedPath,
     RecordedStart,
     filled,
     fresh_releases,
     guide,
-    innovations,
     read_noisy,
     releases_on_recording,
     same_whatever_the_secret,

@@ -49,12 +49,13 @@ def audit_tables(audit: Audit, *, explain: bool) -> list[Table]:
 def _leakage_rows(audit: Audit) -> list[tuple[str, ...]]:
     """The leakage at a few times and at the end."""
     rows = [(str(row.step), *_sides(row.leakage)) for row in audit.times if row.step != audit.horizon]
-    return [*rows, (str(audit.horizon), *_sides(audit.leakage))]
+    # At the end the interval of the verdict, which uses what attackers prove as well.
+    return [*rows, (str(audit.horizon), *_sides(audit.leakage, audit.interval))]
 
 
-def _sides(leakage: Leakage) -> tuple[str, ...]:
+def _sides(leakage: Leakage, interval: tuple[float, float] | None = None) -> tuple[str, ...]:
     """Both sides, and the interval with its errors in nats, in bits and as a fraction of H(q)."""
-    low, high, entropy = leakage.low, leakage.high, leakage.entropy
+    (low, high), entropy = interval or (leakage.low, leakage.high), leakage.entropy
     return (
         mean_text(leakage.lower),
         mean_text(leakage.upper),
