@@ -8,10 +8,10 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house torture bench studies reproduce clean
+.PHONY: help demo test check house torture bench bench-quick studies reproduce clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 demo: .venv/.base ## train, audit, share live and report on the platoon, in three minutes; writes into demo/
 	@$(BIN)/veil demo
@@ -30,8 +30,11 @@ house: .venv/.base ## how far apart things are in the code, beside version 0.1; 
 torture: .venv/.dev ## kill a live stream 300 times and look for anything that its readers could notice
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --kills 300 --steps 2000
 
-bench: .venv-bench/.bench ## speed and memory against peers, in an environment of its own
-	$(BENCH)/python -m bench.run
+bench: .venv-bench/.bench ## speed and memory against peers, in an environment of its own; adds to bench/history.jsonl
+	$(BENCH)/python -m bench.run --write
+
+bench-quick: .venv-bench/.bench ## the hot loops only, in three minutes, against the last entry of the history
+	$(BENCH)/python -m bench.run --quick
 
 studies: .venv/.dev ## long numerical studies of the paper's theorems; writes into build/studies
 	$(BIN)/python paper/study_consistency.py --out build/studies

@@ -16,10 +16,10 @@ from veil.rollout import follow, rollout
 from veil.step import Transcript
 from veil.systems.platoon import Platoon
 
-ASKED = 8.0
 NOISE = (0.5, 0.5)  # sd of the release, m/s and m
 OURS, INDEPENDENT = "Veil", "Veil, own noise per secret"
 TEXTBOOK, BY_HAND = "particles, state-space model", "particles, hand-written"
+ASKED = {TEXTBOOK: 8.5, BY_HAND: 4.2}  # times the peer's rate, with common random numbers
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,20 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
     agreement = {name: _agreement(jobs, name, 4 if fast else 8) for name in jobs if name not in (OURS,)}
     _print_agreement(agreement)
     rates = {name: size.particle_steps / entry.seconds for name, entry in timed.items()}
-    return {"particle_steps_per_second": rates, "asked": ASKED, "agreement": agreement, "size": vars(size)}
+    pairs = {
+        f"{name} / {peer}": (name, peer)
+        for name in (OURS, INDEPENDENT)
+        for peer in (TEXTBOOK, BY_HAND)
+        if peer in rates
+    }
+    return {
+        "particle_steps_per_second": rates,
+        "ratios": {title: rates[name] / rates[peer] for title, (name, peer) in pairs.items()},
+        "noise": {title: timed[name].noise + timed[peer].noise for title, (name, peer) in pairs.items()},
+        "asked": ASKED,
+        "agreement": agreement,
+        "size": vars(size),
+    }
 
 
 def _agreement(jobs: dict[str, Job], name: str, runs: int) -> dict[str, float]:
@@ -148,11 +161,11 @@ def _print_speed(size: Size, timed: dict[str, Timed]) -> None:
         row = [name, report.duration(entry.seconds), f"{entry.cores:.1f}", f"{rate:.2f}"]
         for peer in peers if name.startswith("Veil") else []:
             ratio = rate / rates[peer]
-            row.append(f"{ratio:.1f} {report.verdict(ratio, at_least=ASKED)}")
+            row.append(f"{ratio:.1f} {report.verdict(ratio, at_least=ASKED[peer])}")
         rows.append(row)
     work = f"4 × {size.particles} particles, {size.steps} steps, {size.episodes} episodes"
     short = {TEXTBOOK: "state-space model", BY_HAND: "hand-written"}
-    asked = [f"times {short[peer]}, asked ≥ {ASKED:.0f}" for peer in peers]
+    asked = [f"times {short[peer]}, asked ≥ {ASKED[peer]:g}" for peer in peers]
     columns = ["", "time", "cores", "M particle-steps/s", *asked]
     note = "Systematic resampling where the effective sample size is below one half. Same transcripts."
     report.table(f"Bootstrap particle filter, {work}", columns, rows, note)

@@ -6,17 +6,31 @@ from typing import Literal
 
 import tyro
 
-from bench import attackers, charges, learning, live, mixture_entropy, particle_filter, report, scaling
+from bench import (
+    attackers,
+    charges,
+    door,
+    history,
+    learning,
+    live,
+    mixture_entropy,
+    particle_filter,
+    report,
+    scaling,
+)
 
 COMPARISONS = {
     "mixture_entropy": mixture_entropy.run,
     "particle_filter": particle_filter.run,
+    "door": door.run,
     "scaling": scaling.run,
     "attackers": attackers.run,
     "learning": learning.run,
     "live": live.run,
     "charges": charges.run,
 }
+
+QUICK = ("mixture_entropy", "particle_filter", "door")  # what the history keeps
 
 
 @dataclass(frozen=True)
@@ -28,10 +42,25 @@ class Bench:
     out: Path = Path("bench/results")
     """folder for the JSON files"""
     only: (
-        Literal["mixture_entropy", "particle_filter", "scaling", "attackers", "learning", "live", "charges"]
+        Literal[
+            "mixture_entropy",
+            "particle_filter",
+            "door",
+            "scaling",
+            "attackers",
+            "learning",
+            "live",
+            "charges",
+        ]
         | None
     ) = None
     """one comparison instead of all"""
+    quick: bool = False
+    """the hot loops only, at full size: two to three minutes"""
+    write: bool = False
+    """add the ratios to bench/history.jsonl"""
+    version: str | None = None
+    """name of the entry; by default the installed version and the commit"""
 
     def run(self) -> None:
         """Run, print, write."""
@@ -40,10 +69,13 @@ class Bench:
         report.console.print(
             ", ".join(f"{name} {version}" for name, version in report.versions().items()) + "\n"
         )
-        for name in [self.only] if self.only else COMPARISONS:
-            found = COMPARISONS[name](self.out, fast=self.fast)
-            report.write(self.out, name, {"machine": machine, "fast": self.fast, **found})
+        everything, found = QUICK if self.quick else tuple(COMPARISONS), {}
+        for name in (self.only,) if self.only else everything:
+            found[name] = COMPARISONS[name](self.out, fast=self.fast)
+            report.write(self.out, name, {"machine": machine, "fast": self.fast, **found[name]})
         report.console.print(f"Written to {self.out}/.")
+        if not self.fast:
+            history.compare(found, write=self.write, version=self.version)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ class Timed:
     """processor seconds per wall-clock second in that call"""
     calls: int
     """number of calls that were timed"""
+    noise: float
+    """how much longer the second best of the turns took, as a fraction of the best"""
     result: object
     """what the last call returned"""
 
@@ -58,4 +60,6 @@ def race(jobs: Mapping[str, Job], *, rounds: int, patience: float = 20.0) -> dic
 
 def _best(calls: list[tuple[float, float, object]]) -> Timed:
     wall, processor, _ = min(calls, key=lambda call: call[0])
-    return Timed(wall, processor / wall, len(calls), calls[-1][2])
+    turns = sorted(min(first[0], second[0]) for first, second in zip(calls[::2], calls[1::2], strict=True))
+    noise = turns[1] / turns[0] - 1.0 if len(turns) > 1 else 0.1
+    return Timed(wall, processor / wall, len(calls), noise, calls[-1][2])
