@@ -1,11 +1,14 @@
 """The evaluation core, with true data of a gain loop: its bound is exact and quick to compute."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from veil.evaluation.audit import audit
+from veil.evaluation.episodes import side_by_side
 from veil.evaluation.evaluate import evaluate
 from veil.policies import Counterfactual, GaussianNoise, Truth
 from veil.settings import AuditSettings
@@ -89,3 +92,43 @@ def test_an_interval_that_is_narrow_enough_ends_the_evaluation_early():
     wide = AuditSettings(steps=2, episodes=600, interval=10.0)
     found = evaluate(SYSTEM, Truth(SYSTEM), settings=wide)
     assert len(found.index) == 256 == len(found.records.index) == len(found.use.cost)
+
+
+def test_stages_side_by_side_keep_their_order_and_overlap():
+    """Two stages that wait for each other could not both end one after the other."""
+    meet = threading.Barrier(2, timeout=30.0)
+
+    def stage(number):
+        def run(told):
+            told(str(number), 0, 1)
+            if number < 2:
+                meet.wait()
+            return number, jnp.zeros(()).dtype
+
+        return run
+
+    seen = []
+    made = side_by_side([stage(0), stage(1), stage(2)], lambda *line: seen.append(line))
+    assert made == [(0, jnp.float64), (1, jnp.float64), (2, jnp.float64)]
+    assert sorted(seen) == [("0", 0, 1), ("1", 0, 1), ("2", 0, 1)]
+
+
+def test_a_stage_that_fails_ends_the_others_with_their_next_batch():
+    began, ended = threading.Event(), threading.Event()
+
+    def fails(told):
+        del told
+        assert began.wait(30.0)
+        raise ValueError("no")
+
+    def endless(told):
+        try:
+            while True:
+                told("endless", 0, 1)
+                began.set()
+        finally:
+            ended.set()
+
+    with pytest.raises(ValueError, match="no"):
+        side_by_side([fails, endless], lambda *_: None)
+    assert ended.is_set()

@@ -5,8 +5,9 @@ a classifier trained on transcripts of that scenario, and from a Kalman bank tha
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -38,6 +39,7 @@ from veil.evaluation.episodes import (
     play_episodes,
     replay_batch,
     select_episodes,
+    side_by_side,
     silent,
 )
 from veil.evaluation.evaluate import EPISODE_BLOCK, Evaluation, evaluate, log_prior_of, use_of
@@ -135,9 +137,22 @@ class _Job:
             store=self.store,
         )
 
+    def side_by_side(self, *kinds: "list[Stage]") -> list[list[Any]]:
+        """The results of stages, kind by kind; one stage compiles while another computes."""
+
+        def job(stage: "Stage") -> Callable[[Progress], Any]:
+            return lambda told: stage(replace(self, progress=told))
+
+        made = iter(side_by_side([job(stage) for kind in kinds for stage in kind], self.progress))
+        return [[next(made) for _ in kind] for kind in kinds]
+
+
+# A stage of an audit that needs nothing of the other stages.
+Stage = Callable[[_Job], Any]
+
 
 def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
-    """All stages in turn."""
+    """The evaluation, then all other stages side by side: none of them needs another."""
     system, policy, settings = job.system, job.policy, job.settings
     found = evaluate(
         system,
@@ -151,11 +166,22 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
         store=job.store,
     )
     records, scored = found.records, found.scored
-    attacks = (*_attacks(job, found), *_invited(job, own, records))
-    verdict = found.verdict(attacks, _mismatches(job, records if given is None else given))
+    others = other_scenarios(system) if settings.scenarios else ()
+    scenario_stages = [lambda job, one=one: _audit_scenario(job, one) for one in others]
+    attack_stages = _attack_stages(job, found, own)
+    (mismatches, trace, truth), scenarios, attacked = job.side_by_side(
+        [
+            lambda job: _mismatches(job, records if given is None else given),
+            lambda job: _kalman_trace(job, records),
+            lambda job: _true_use(job, len(found.index)) if given is None else None,
+        ],
+        scenario_stages,
+        attack_stages,
+    )
+    attacks = tuple(result for results in attacked for result in results)
+    verdict = found.verdict(attacks, mismatches)
     if given is not None and verdict.name != "replay_mismatch":
         verdict = _fits(job, given, verdict)
-    trace = _kalman_trace(job, records)
     names = [secret_text(system.secret_fields, row) for row in np.asarray(system.prior.secrets)]
     secrets = per_secret(scored, names)
     components = ()
@@ -180,8 +206,8 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
         realised=found.forecast.scores(),
         posteriors=np.exp(found.forecast.log_posterior()),
         index=found.index,
-        utility=_utility(job, found, trace, paired=given is None),
-        scenarios=audit_scenarios(job) if settings.scenarios else (),
+        utility=_utility(job, found, trace, truth),
+        scenarios=tuple(scenarios),
         seeds={"seed": settings.seed},
         seconds=found.seconds,
         nouns=system.nouns,
@@ -211,24 +237,24 @@ def _mismatches(job: _Job, records: Record) -> int:
     return int(np.sum(in_batches("replaying", run, np.arange(len(records.index)), job.progress)))
 
 
-def _attacks(job: _Job, found: Evaluation) -> tuple[AttackResult, ...]:
-    """All attackers of an audit."""
-    results: list[AttackResult] = []
-    bounded, settings = found.bounder is not None and not found.coupled, job.settings
+def _attack_stages(job: _Job, found: Evaluation, own: dict[str, Attack]) -> list[Stage]:
+    """All attackers of an audit, in the order of the tables; each stage gives a list of results."""
+    bounded, settings, records = found.bounder is not None and not found.coupled, job.settings, found.records
+    stages = list[Stage]()
     if bounded:
         note = found.method + ", three runs" * (found.particles > 0)
         seconds = found.seconds.get("two sides", 0.0)
-        results.append(attack_result("Bayes", "attack", found.forecast, seconds, note))
+        stages.append(lambda _: [attack_result("Bayes", "attack", found.forecast, seconds, note)])
     for attacker in attackers(job.system, job.policy, job.law, assisted=settings.assisted):
-        results.append(job.attack(attacker, found.records))
+        stages.append(lambda job, one=attacker: [job.attack(one, records)])
     if bounded and settings.assisted:
         together = several_episodes(found.forecast)
-        results.append(attack_result("four runs of one secret", "assisted", together, 0.0))
-        results.extend(_longer(job, len(found.index)))
-    results.extend(_trained(job, found.records))
+        stages.append(lambda _: [attack_result("four runs of one secret", "assisted", together, 0.0)])
+        stages.append(lambda job: _longer(job, len(found.index)))
+    stages.append(lambda job: _trained(job, records))
     if settings.learned:
-        results.append(learned_attack(job, nominal(job.system), found.records))
-    return tuple(results)
+        stages.append(lambda job: [learned_attack(job, nominal(job.system), records)])
+    return [*stages, lambda job: _invited(job, own, records)]
 
 
 def _trained(job: _Job, records: Record) -> list[AttackResult]:
@@ -290,11 +316,6 @@ def learned_attack(job: _Job, scenario: Scenario, records: Record) -> AttackResu
     return job.attack(attacker, records, scenario.plant, began=began)
 
 
-def audit_scenarios(job: _Job) -> tuple[ScenarioResult, ...]:
-    """The policy in every scenario that differs from its model."""
-    return tuple(_audit_scenario(job, scenario) for scenario in other_scenarios(job.system))
-
-
 def _audit_scenario(job: _Job, scenario: Scenario) -> ScenarioResult:
     policy, plant = job.policy, scenario.plant
 
@@ -318,15 +339,18 @@ def _audit_scenario(job: _Job, scenario: Scenario) -> ScenarioResult:
     )
 
 
+def _true_use(job: _Job, episodes: int) -> dict[str, np.ndarray]:
+    """What sharing true data costs and gives under the same random numbers."""
+    rows = np.arange(episodes)
+    records = job.play(Truth(job.system), nominal(job.system), rows, "playing true data")
+    return vars(use_of(job.system, records, job.progress))
+
+
 def _utility(
-    job: _Job, found: Evaluation, trace: dict[str, np.ndarray] | None, *, paired: bool
+    job: _Job, found: Evaluation, trace: dict[str, np.ndarray] | None, truth: dict[str, np.ndarray] | None
 ) -> tuple[Quantity, ...]:
-    """What the sharing costs and gives, beside sharing true data under the same random numbers."""
-    ours, truth = vars(found.use), None
-    if paired:
-        rows = np.arange(len(found.index))
-        records = job.play(Truth(job.system), nominal(job.system), rows, "playing true data")
-        truth = vars(use_of(job.system, records, job.progress))
+    """What the sharing costs and gives, beside sharing true data if that was played too."""
+    ours = vars(found.use)
     tracking = ours["error"] if trace is None else trace["tracking"]
     limit = job.settings.distortion_limit
     return table(job.system, ours, truth, tracking, found.index, limit=limit)

@@ -1,6 +1,7 @@
 """Episodes in batches, on two threads and in double precision: played, replayed, selected."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -20,6 +21,8 @@ from veil.systems.scenarios import nominal
 from veil.types import Key, as_float64
 
 Tree = TypeVar("Tree")
+
+Made = TypeVar("Made")
 
 Progress = Callable[[str, int, int], None]
 
@@ -85,6 +88,40 @@ def in_batches(
     finally:
         pool.shutdown(wait=True, cancel_futures=True)  # Ctrl-C ends here
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(numbers)], *done)
+
+
+class StoppedError(Exception):
+    """A stage ends early because another one failed or was interrupted."""
+
+
+def side_by_side(jobs: Sequence[Callable[[Progress], Made]], progress: Progress) -> list[Made]:
+    """The results of independent stages, two at a time, in their order.
+
+    One stage compiles while another computes. If one fails or is interrupted, the others end with their
+    next batch.
+
+    Args:
+        jobs: each takes the progress to report to.
+        progress: told about all of them, by one thread at a time.
+    """
+    stop, turn = threading.Event(), threading.Lock()
+
+    def told(stage: str, done: int, total: int) -> None:
+        if stop.is_set():
+            raise StoppedError
+        with turn:
+            progress(stage, done, total)
+
+    def run(job: Callable[[Progress], Made]) -> Made:
+        with jax.enable_x64(True):
+            return job(told)
+
+    pool = ThreadPoolExecutor(WORKERS)
+    try:
+        return [one.result() for one in [pool.submit(run, job) for job in jobs]]
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)  # Ctrl-C ends here
 
 
 @eqx.filter_jit
