@@ -93,6 +93,7 @@ def test_the_interval_contains_the_exact_leakage_and_is_narrow(name, float64):
     assert above.value > -4 * above.error - 1e-9
     leakage = scored.leakage
     assert leakage.width <= width_limit(leakage.entropy), "narrow enough for the gate"
+    assert leakage.high >= gap(scored, truth).value, "not certified below its truth"
     assert scored.bad.mean() <= 0.02
     if name == "identical secrets":
         assert leakage.upper.value <= 0.02 and abs(leakage.lower.value) < 1e-9

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from veil.evaluation.scoring import Charges, Forecast, Method, Scored
+from veil.evaluation.scoring import Charges, Forecast, Method, Scored, per_secret
 from veil.leakage.confidence import stratified_limit
 from veil.stats import ERRORS, MISSED, stratified_mean
 
@@ -144,3 +144,13 @@ def test_the_divergence_of_the_posterior_has_the_mean_of_the_score_and_a_smaller
     truth = float(np.trapezoid(terms, y, axis=0).mean())
     assert abs(score.value - truth) < 4 * score.error and abs(claim.value - truth) < 4 * claim.error
     assert claim.error < 0.5 * score.error
+
+
+def test_by_secret_a_coupling_has_the_limit_of_its_rate_too():
+    """No transcript of 256 differed: by secret as in all, what a rate of 1 − 0.00135^(1/256) allows."""
+    index = np.arange(256) % SECRETS
+    scored = audited(np.zeros((256, SECRETS)), index, method="coupling")
+    rate = 1.0 - MISSED ** (1.0 / 256)
+    assert scored.leakage.high == pytest.approx(rate * np.log(SECRETS), rel=1e-6)
+    for part in per_secret(scored, ["a", "b", "c", "d"]):
+        assert part.leakage.high == pytest.approx(rate * np.log(SECRETS), rel=1e-6)
