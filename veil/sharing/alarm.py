@@ -81,7 +81,7 @@ def surprise(
         return recovered(law, mean, jnp.zeros_like(after))
 
     shifts = jax.vmap(shift)(_other_plants(system, secret))
-    return jnp.concatenate([noise[None], jnp.nan_to_num(shifts, posinf=_FAR, neginf=-_FAR)])
+    return jnp.concatenate([noise[None], jnp.clip(jnp.nan_to_num(shifts), -_FAR, _FAR)])
 
 
 def _other_plants(system: System, secret: Secret) -> Float[Array, "K P"]:
@@ -161,28 +161,33 @@ def log_ratios(noise: np.ndarray, before: np.ndarray, shifts: np.ndarray) -> np.
         shifts: (..., K, N) where other plants expect z.
     """
     known = np.isfinite(noise)
-    z, last = np.where(known, noise, 0.0), np.where(np.isfinite(before) & known, before, 0.0)
-    shifts = np.clip(shifts, -_FAR, _FAR)
+    pairs = known & np.isfinite(before)
+    z, last = np.where(known, noise, 0.0), np.where(pairs, before, 0.0)
+    plants = np.sum(shifts * (z[..., None, :] - 0.5 * shifts) * known[..., None, :], axis=-1)
+    # The other bets are quadratic in z and in the noise before it: one product gives them all, axis by axis.
+    square = z * z
+    parts = [square, z, 1.0 * known, square * pairs, z * last, last * last, 1.0 * pairs]
+    each = _COEFFICIENTS @ np.stack(parts, axis=-2)
+    offsets, memories, sizes = np.split(each, (len(OFFSETS), len(OFFSETS) + len(MEMORIES)), axis=-2)
+    columns = [plants, offsets.reshape(*plants.shape[:-1], -1), memories.sum(axis=-1), sizes.sum(axis=-1)]
+    if _groups(z.shape[-1]) > 1:
+        columns.append(sizes.reshape(*plants.shape[:-1], -1))
+    return np.concatenate(columns, axis=-1)
 
-    def moved(mean: np.ndarray) -> np.ndarray:
-        return mean * (z[..., None, :] - 0.5 * mean)
 
-    plants = np.sum(np.where(known[..., None, :], moved(shifts), 0.0), axis=-1)
-    offsets = np.stack([offset * (z - 0.5 * offset) * known for offset in OFFSETS], axis=-2)
-    pairs = np.isfinite(before) & known
+def _coefficients() -> np.ndarray:
+    """Rows of bets; columns z², z, 1 and, where the noise before is known, z², z·z₋, z₋², 1."""
+    offsets = [(0.0, offset, -0.5 * offset**2, 0.0, 0.0, 0.0, 0.0) for offset in OFFSETS]
     memories = []
     for memory in MEMORIES:
         rest = 1.0 - memory**2
-        gain = 0.5 * z**2 - 0.5 * (z - memory * last) ** 2 / rest - 0.5 * math.log(rest)
-        memories.append(np.sum(np.where(pairs, gain, 0.0), axis=-1))
-    sizes = []
-    for size in SIZES:
-        each = np.where(known, 0.5 * z**2 * (1.0 - 1.0 / size**2) - math.log(size), 0.0)
-        sizes.append(np.sum(each, axis=-1, keepdims=True))
-        if _groups(z.shape[-1]) > 1:
-            sizes.append(each)
-    flat = offsets.reshape(*offsets.shape[:-2], -1)
-    return np.concatenate([plants, flat, np.stack(memories, axis=-1), *sizes], axis=-1)
+        pair = (0.5 - 0.5 / rest, memory / rest, -0.5 * memory**2 / rest, -0.5 * math.log(rest))
+        memories.append((0.0, 0.0, 0.0, *pair))
+    sizes = [(0.5 - 0.5 / size**2, 0.0, -math.log(size), 0.0, 0.0, 0.0, 0.0) for size in SIZES]
+    return np.array([*offsets, *memories, *sizes])
+
+
+_COEFFICIENTS = _coefficients()
 
 
 def _groups(size: int) -> int:

@@ -96,7 +96,7 @@ class SecretAccount:
     def __init__(self, path: Path, secret: np.ndarray):
         self.path = path
         self._secret = np.ascontiguousarray(secret, np.float64).tobytes()
-        self._place, self._seen, self._others = -1, -1, 0.0
+        self._place, self._seen, self._own, self._others = -1, -1, -1, 0.0
         self.mark = Mark(bytes(16), bytes(32), 0, 0, bytes(32), 0.0)
         self._file = self._opened()
         try:
@@ -360,7 +360,7 @@ class SecretAccount:
         return self._last(self._place)[1]
 
     def _spent_elsewhere(self) -> float:
-        count = _COUNT.unpack(os.pread(self._file, _COUNT.size, _COUNT_AT))[0]
+        count = self._count()
         if count != self._seen:
             total = 0.0
             for number in range(self._regions()):
@@ -378,16 +378,22 @@ class SecretAccount:
         coming, spent = _RESERVED.unpack(block[:size])
         return spent if coming == mark.number + 1 else 0.0
 
+    def _count(self) -> int:
+        return _COUNT.unpack(os.pread(self._file, _COUNT.size, _COUNT_AT))[0]
+
     def _tell_others(self) -> None:
         """One more write; our own does not make us look again."""
-        count = _COUNT.unpack(os.pread(self._file, _COUNT.size, _COUNT_AT))[0]
+        count = self._count()
         self._put(_COUNT.pack(count + 1), _COUNT_AT)
+        self._own = count + 1
         if self._seen == count:
             self._seen = count + 1
 
     def _still_ours(self) -> None:
         """Before each write: the file has not been replaced, and nobody else wrote our mark."""
         same_file(self.path, self._file, AccountError)
+        if self._count() == self._own:  # nobody has written since we did
+            return
         last = self._last(self._place)[0]
         if last is None or (last.stream, last.number) != (self.mark.stream, self.mark.number):
             raise AccountError("Another process has gone on with this stream. This one stops here.")

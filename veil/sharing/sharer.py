@@ -259,7 +259,7 @@ class Sharer:
                 entries, made, content = self._made(request, began)
                 spent = self.accountant.after(made.charge)
                 limit = self.accountant.budget * (1.0 + ROUNDING)
-                if self._account is None or self._account.reserve(spent, limit):
+                if self._account is None or made.charge == 0.0 or self._account.reserve(spent, limit):
                     break
                 self._engine.stand(standing)  # another stream spent in between: decide again
             self.accountant.check(made.charge)
