@@ -27,7 +27,7 @@ check: .venv/.dev ## lint, format and types, nothing else
 house: .venv/.base ## how far apart things are in the code, beside version 0.1; draws the import graph into build/house
 	@$(BIN)/python tools/house.py
 
-torture: .venv/.dev ## kill a live stream 300 times and look for anything that its readers could notice
+torture: .venv/.dev ## kill a live stream 300 times, attack its files 100 times, look for anything that readers could notice
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --kills 300 --steps 2000
 
 bench: .venv-bench/.bench ## speed and memory against peers, in an environment of its own; adds to bench/history.jsonl
@@ -43,6 +43,7 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python paper/study_learning_wins.py --out build/studies
 	$(BIN)/python paper/study_robust.py --out build/studies
 	$(BIN)/python paper/study_budget.py --out build/studies
+	$(BIN)/python -m tests.stream_study all --out build/studies/stream.json
 	$(BIN)/python -m pytest -m study
 
 reproduce: .venv/.base ## the paper's experiment beside its printed numbers; writes reproduce/ and paper/RESULTS.md
