@@ -25,7 +25,6 @@ from veil.policies.plain import GaussianNoise, Quantised, Truth
 from veil.policies.residual import ResidualPolicy
 from veil.policies.transport import Transport, zero_leakage_distortion
 from veil.problem import EpisodeState, Objective, Problem, problem
-from veil.registry import system_name
 from veil.results.frontier import Frontier
 from veil.results.parts import Point, mean_from_dict, mean_to_dict
 from veil.settings import (
@@ -39,6 +38,7 @@ from veil.settings import (
 )
 from veil.stats import Mean, stratified_mean
 from veil.systems.base import System
+from veil.systems.variants import name_of
 from veil.types import Key, Scalar, as_float32, as_float64
 from veil.version import __version__
 
@@ -310,7 +310,7 @@ class _Run:
             points.append(self.point(goal))
         self.now = "floor"
         return Frontier(
-            system_name(type(self.system).__name__),
+            name_of(self.system),
             extent.steps,
             self.floor(),
             tuple(points),

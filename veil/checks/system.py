@@ -11,6 +11,7 @@ from veil.laws import Gaussian, diagonal_gaussian
 from veil.systems import probes as probing
 from veil.systems.base import Field, System
 from veil.systems.probes import Probes, run_probes
+from veil.systems.variants import without_sensor
 
 
 def check_prior(system: System) -> Iterator[Finding]:
@@ -89,6 +90,19 @@ def check_fields(system: System) -> Iterator[Finding]:
             yield Finding(
                 "error", "fields", f"{kind}_fields uses a name twice; streams look values up by name."
             )
+    yield from check_resolution(system)
+
+
+def check_resolution(system: System) -> Iterator[Finding]:
+    """A resolution for every state and shared field, or for none."""
+    fields = [("state", field) for field in system.state_fields]
+    fields += [("shared", field) for field in system.shared_fields]
+    exact = [f"{kind} {field.name!r}" for kind, field in fields if field.resolution == 0]
+    if exact and len(exact) < len(fields):
+        advice = "Give every state and shared Field its step, or none of them."
+        yield Finding(
+            "error", "resolution", f"Some fields have a resolution, {', '.join(exact)} not. {advice}"
+        )
 
 
 def check_finite(system: System, points: Probes) -> Iterator[Finding]:
@@ -287,7 +301,7 @@ def check_system(system: System | object) -> SystemReport:
     The check never raises; it reports faults as findings. It examines shapes and types first, and values,
     gradients and densities only if those are right.
     """
-    name = type(system).__name__
+    name = type(without_sensor(system) if isinstance(system, System) else system).__name__
     if not isinstance(system, System):
         message = f"{name} is not a System; subclass veil.systems.System and implement its methods."
         return _early(name, [Finding("error", "system", message)])

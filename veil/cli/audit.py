@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
-from veil.cli.subject import PolicyChoice, check_subject, run_folder, run_system, subject
+from veil.cli.subject import PolicyChoice, SensorChoice, check_subject, run_folder, run_system, subject
 from veil.registry import SYSTEMS, system_name
 from veil.settings import AuditSettings
 
@@ -37,6 +37,7 @@ class Audit:
     system: Annotated[str, Flag("[SYSTEM or RUN]", positional=True, names=SYSTEMS)] = "platoon"
     """{names}, your own system as FILE.py:NAME, or a folder of `veil train`"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
+    sensor: SensorChoice = field(default_factory=SensorChoice)
     extent: AuditSettings = field(default_factory=AuditSettings)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the files and the pictures"""
@@ -88,7 +89,7 @@ class Audit:
 
     def build(self) -> "tuple[System, Policy]":
         """The system and the policy; checks what depends on both."""
-        _, system, policy = subject(self.system, self.sharing, self.trust_code)
+        _, system, policy = subject(self.system, self.sharing, self.sensor, self.trust_code)
         least = 2 * len(system.prior.secrets)
         if self.extent.episodes < least:
             raise Mistake(f"give at least --episodes {least}, two per secret; 1024 for a narrow interval.")
@@ -103,13 +104,14 @@ class Audit:
         records = self.recorded(system, policy)
         run = run_folder(self.system)
         place = run_system(run) if run else self.system
-        flags = ("--policy", str(run)) if run else tuple(self.sharing.words())
+        flags = ["--policy", str(run)] if run else self.sharing.words()
+        flags += self.sensor.words()
         mark = fingerprint(system, policy, self.extent, records, __version__)
         self.check_folder(mark)
         store = Store(self.folder, mark)
         with progress() as report:
             found = engine.audit(system, policy, self.extent, records=records, progress=report, store=store)
-        return replace(found, system=system_name(place), place=place, policy_flags=flags)
+        return replace(found, system=system_name(place), place=place, policy_flags=tuple(flags))
 
     def check_folder(self, mark: str) -> None:
         """Refuse a folder that holds another audit, unless its policy has been trained anew since.

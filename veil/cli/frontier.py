@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import Mistake, check_owner, complain, grid, paragraphs, point_progress, written
 from veil.cli.parser import Flag
-from veil.cli.subject import build_system, check_system
+from veil.cli.subject import SensorChoice, build_system, check_system
 from veil.registry import SYSTEMS, system_name
 from veil.settings import FrontierSettings
 
@@ -33,6 +33,7 @@ class Frontier:
 
     system: Annotated[str, Flag("[SYSTEM]", positional=True, names=SYSTEMS)] = "platoon"
     """System to share in: {names}, or your own as FILE.py:NAME"""
+    sensor: SensorChoice = field(default_factory=SensorChoice)
     extent: FrontierSettings = field(default_factory=FrontierSettings)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the points, the files and the picture"""
@@ -73,7 +74,7 @@ class Frontier:
 
     def build(self) -> "System":
         """The system; checks what depends on it."""
-        system = build_system(self.system)
+        system = self.sensor.wrap(build_system(self.system))
         least = 2 * len(system.prior.secrets)
         if self.extent.episodes < least:
             raise Mistake(f"give at least --episodes {least}, two per secret; 512 for a narrow interval.")

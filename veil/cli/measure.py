@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
-from veil.cli.subject import PolicyChoice, build_system, check_system
+from veil.cli.subject import PolicyChoice, SensorChoice, build_system, check_system
 from veil.registry import SYSTEMS, system_name
 from veil.settings import MeasureSettings
 
@@ -47,6 +47,7 @@ class Measure:
     time: Annotated[str, Flag("COLUMN", default="default: t or time")] = ""
     """Times in seconds, to check the length of a step"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
+    sensor: SensorChoice = field(default_factory=SensorChoice)
     extent: MeasureSettings = field(default_factory=MeasureSettings)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the files and the picture"""
@@ -72,7 +73,7 @@ class Measure:
         from veil.recordings.reader import LogError
 
         try:
-            system = build_system(self.system)
+            system = self.sensor.wrap(build_system(self.system), self.sharing.run)
             logs = self.recordings(system)
             mark = self.fingerprint(system, logs)
             if not self.again:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from veil.cli.console import Mistake, complain, known
 from veil.cli.parser import Flag
-from veil.cli.subject import PolicyChoice, check_subject, run_folder, subject
+from veil.cli.subject import PolicyChoice, SensorChoice, check_subject, run_folder, subject
 from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class Share:
     secret_file: Path
     """JSON file with the secret, its index in the prior or its values; mode 0600"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
+    sensor: SensorChoice = field(default_factory=SensorChoice)
     budget: float = math.inf
     """Nats that all streams of this secret may leak; without one they are only counted"""
     on_exhausted: str = "blind"
@@ -270,7 +271,7 @@ class Share:
         from veil.sharing.sharer import Sharer
 
         try:
-            place, _, policy = subject(self.run_or_system, self.sharing, self.trust_code)
+            place, _, policy = subject(self.run_or_system, self.sharing, self.sensor, self.trust_code)
             secret = read_secret(self.secret_file, policy.system)
             self.check_covered(in_prior(secret, policy.system) or policy.has_memory)
             sharer = Sharer(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import Mistake, progress
 from veil.cli.parser import Flag
-from veil.cli.subject import STEPS, PolicyChoice, check_subject, run_folder, subject
+from veil.cli.subject import STEPS, PolicyChoice, SensorChoice, check_subject, run_folder, subject
 from veil.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Simulate:
     run_or_system: Annotated[str, Flag("RUN", positional=True, names=SYSTEMS)]
     """Folder of `veil train`, or a system ({names}, FILE.py:NAME) together with --policy"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
+    sensor: SensorChoice = field(default_factory=SensorChoice)
     episodes: int = 128
     """Episodes to play; the secrets of the prior take turns"""
     steps: Annotated[int, Flag(default=f"default: those of the run, or {STEPS}")] = 0
@@ -56,6 +57,7 @@ class Simulate:
         save(records, self.out)
         print(f"{self.episodes} episodes of {steps} releases in {self.out}; judged by")
         policy = [] if run_folder(self.run_or_system) else self.sharing.words()
+        policy += self.sensor.words()
         policy += ["--trust-code"] if self.trust_code else []
         words = ["veil", "audit", self.run_or_system, *policy, "--transcripts", str(self.out)]
         words += ["--out", f"{self.out.with_suffix('')}-audit"]
@@ -66,7 +68,7 @@ class Simulate:
         from veil.evaluation.episodes import simulate
         from veil.settings import SimulateSettings
 
-        _, system, policy = subject(self.run_or_system, self.sharing, self.trust_code)
+        _, system, policy = subject(self.run_or_system, self.sharing, self.sensor, self.trust_code)
         steps = self.steps or usual_steps(run_folder(self.run_or_system))
         with progress() as report:
             settings = SimulateSettings(self.episodes, steps, self.seed)

@@ -1,7 +1,9 @@
 """What a command line speaks of: a system, of the library or of the user's, and the policy in it."""
 
 import importlib.util
+import math
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -179,6 +181,82 @@ class PolicyChoice:
         return f"Try {_flag(name)} {numbers}, in the units of {axes(system)}."
 
 
+EXACT = "default: as the run or the system says, else real numbers"
+
+
+@dataclass(frozen=True)
+class SensorChoice:
+    """The sensor that states are read by."""
+
+    resolution: Annotated[str, Flag("STEP", default=EXACT)] = ""
+    """Step that states are read and releases emitted in, in the unit of the field: one number for every
+    field, or e.g. speed=0.01,spacing=0.1; 0 for real numbers"""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no step; names are looked up where the system is known."""
+        self.steps()
+
+    def steps(self) -> float | dict[str, float] | None:
+        """One number, or one per field; None where nothing was said."""
+        found = dict[str, float]()
+        for word in re.split(r"[\s,]+", self.resolution.strip(", ")):
+            name, equals, value = word.rpartition("=")
+            try:
+                step = float(value) if bool(name) == bool(equals) else math.nan
+            except ValueError:
+                step = math.nan
+            if not word:
+                return None
+            if not 0.0 <= step < math.inf or name in found:
+                raise Mistake(
+                    f"--resolution takes steps in the units of the fields, e.g. --resolution 0.01 or "
+                    f"--resolution speed=0.01,spacing=0.1; got '{self.resolution}'."
+                )
+            found[name] = step
+        if "" not in found:
+            return found
+        if len(found) > 1:
+            raise Mistake(f"--resolution is one number or one per field; got '{self.resolution}'.")
+        return found[""]
+
+    def wrap(self, system: "System", run: Path | None = None) -> "System":
+        """The system behind this sensor; if none was said, behind that of a run.
+
+        Args:
+            system: any system.
+            run: folder of a trained policy, which says what it was trained with.
+        """
+        steps = self.steps()
+        if steps is None and run is not None:
+            steps = run_settings(run).resolution or None
+        if steps is None:
+            return system
+        from veil.systems.variants import with_resolution
+
+        try:
+            return with_resolution(system, steps)
+        except ValueError as error:
+            raise Mistake(f"--resolution: {error}") from error
+
+    def recorded(self, system: "System") -> dict[str, float]:
+        """What a run keeps: the step of every state and shared field; empty where nothing was said."""
+        if self.steps() is None:
+            return {}
+        made = self.wrap(system)
+        return {field.name: field.resolution for field in (*made.state_fields, *made.shared_fields)}
+
+    def words(self) -> list[str]:
+        """The flags that make this choice."""
+        return ["--resolution", self.resolution] if self.resolution else []
+
+
+def resolution_words(steps: Mapping[str, float]) -> list[str]:
+    """The flag that gives these steps; none where there are none."""
+    each = ",".join(f"{name}={step:.15g}" for name, step in steps.items())
+    same = f"{next(iter(steps.values())):.15g}" if len(set(steps.values())) == 1 else each
+    return ["--resolution", same] if steps else []
+
+
 def axes(system: "System") -> str:
     """The shared axes with their units."""
     return ", ".join(f"{axis.name} [{axis.unit}]".replace(" []", "") for axis in system.shared_fields)
@@ -245,13 +323,7 @@ def check_code(folder: Path, trust: bool) -> None:
         folder: of a run.
         trust: whether the user said so.
     """
-    from veil.io import StoreError
-    from veil.learners import run as runs
-
-    try:
-        place = runs.Run.load(folder).settings.system
-    except StoreError as error:
-        raise Mistake(str(error)) from error
+    place = run_settings(folder).system
     if is_own(place) and not trust:
         raise Mistake(
             f"{folder} names Python code as its system, {place}, which is not run unasked. Name it yourself, "
@@ -259,33 +331,41 @@ def check_code(folder: Path, trust: bool) -> None:
         )
 
 
-def subject(run_or_system: str, sharing: PolicyChoice, trust: bool = False) -> "tuple[str, System, Policy]":
+def subject(
+    run_or_system: str, sharing: PolicyChoice, sensor: SensorChoice, trust: bool = False
+) -> "tuple[str, System, Policy]":
     """Where the system is, the system and the policy: those of a run, or those that were named.
 
     Args:
         run_or_system: folder of a run, name of a system, or FILE.py:NAME.
         sharing: the policy that was asked for.
+        sensor: what the states are read by; it wins over that of a run.
         trust: whether the code that a folder names may run.
     """
     folder = run_folder(run_or_system)
     if folder is None:
-        system = build_system(run_or_system)
+        system = sensor.wrap(build_system(run_or_system), sharing.run)
         return run_or_system, system, sharing.build(system, run_or_system)
     check_code(folder, trust)
     place = run_system(folder)
-    system = build_system(place)
+    system = sensor.wrap(build_system(place), folder)
     return place, system, load_policy(folder, system, place)
 
 
-def run_system(folder: Path) -> str:
-    """Where the system of a run is, as its file says."""
+def run_settings(folder: Path) -> "Settings | Ready":
+    """What a run was made with, as its file says."""
     from veil.io import StoreError
     from veil.learners import run as runs
 
     try:
-        place = runs.Run.load(folder).settings.system
+        return runs.Run.load(folder).settings
     except StoreError as error:
         raise Mistake(str(error)) from error
+
+
+def run_system(folder: Path) -> str:
+    """Where the system of a run is, as its file says."""
+    place = run_settings(folder).system
     check_system(place)
     return place
 
@@ -326,6 +406,7 @@ def train_command(settings: "Settings | Ready", folder: Path) -> str:
 
     words = ["veil", "train", settings.system]
     words += _ready_words(settings) if isinstance(settings, Ready) else _learned_words(settings)
+    words += resolution_words(settings.resolution)
     return shlex.join([*words, "--out", str(folder)])
 
 

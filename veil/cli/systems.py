@@ -64,5 +64,7 @@ def describe(name: str, system: "System") -> str:
 
 
 def label(field: "Field") -> str:
-    """Name and unit of a field."""
-    return f"{field.name} [{field.unit}]" if field.unit else field.name
+    """Name and unit of a field, and its resolution if it has one."""
+    unit = f" [{field.unit}]" if field.unit else ""
+    step = f" in steps of {field.resolution:g}" if field.resolution else ""
+    return field.name + unit + step

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from veil.cli.console import Mistake, clock, complain, grid, known, written
 from veil.cli.parser import Flag, Parameters, Setting, toml_text
-from veil.cli.subject import PolicyChoice, build_system, check_system, train_command
+from veil.cli.subject import PolicyChoice, SensorChoice, build_system, check_system, train_command
 from veil.registry import LEAKAGE, LEARNERS, POLICIES, SYSTEMS, system_name
 from veil.settings import AuditSettings, ObjectiveWeights, PolicyDesign, TrainSettings
 
@@ -50,6 +50,7 @@ class Train:
     """Forget what is in the folder and begin anew"""
     log: Literal["json", "tensorboard"] = "json"
     """json for metrics.jsonl only, or tensorboard as well"""
+    sensor: SensorChoice = field(default_factory=SensorChoice)
     weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     training: TrainSettings = field(default_factory=TrainSettings)
     design: PolicyDesign = field(default_factory=PolicyDesign)
@@ -87,7 +88,8 @@ class Train:
         if given.get("policy") not in POLICIES:
             return setting.group != "parameters"
         takes = [one.name for one in fields(POLICIES.header(given["policy"]))]
-        return setting.name in takes or (setting.group == "" and setting.name not in ("steps", "leakage"))
+        own = setting.group in ("", "sensor") and setting.name not in ("steps", "leakage")
+        return setting.name in takes or own
 
     @property
     def choice(self) -> PolicyChoice:
@@ -101,6 +103,8 @@ class Train:
         """Whether the policy depends on it."""
         if setting.name in ("system", "policy"):
             return True
+        if setting.group == "sensor":
+            return bool(self.sensor.resolution)
         if self.policy in POLICIES:
             return setting.name in self.choice.parameters
         return setting.group != "parameters" and setting.name not in ("out", "again", "log")
@@ -128,10 +132,13 @@ class Train:
         """All that the policy depends on."""
         from veil.learners.run import Ready, Settings
 
+        resolution = self.sensor.recorded(build_system(self.system)) if self.sensor.resolution else {}
         if self.policy in POLICIES:
-            return Ready(self.system, self.choice.settings(build_system(self.system)))
+            return Ready(self.system, self.choice.settings(build_system(self.system)), resolution)
         training = replace(self.training, learner=self.policy)
-        return Settings(self.system, self.steps, self.design, self.weights, training, self.leakage)
+        return Settings(
+            self.system, self.steps, self.design, self.weights, training, self.leakage, resolution
+        )
 
     def run(self) -> None:
         """Make what is not made yet; print the result and what to do with it."""
@@ -187,7 +194,7 @@ class Train:
         from veil.learners import run as runs
         from veil.learners import run_plots, training
 
-        system = build_system(self.system)
+        system = self.sensor.wrap(build_system(self.system))
         if isinstance(settings, runs.Ready):
             if self.idle:
                 print(f"{self.policy} is not trained: flags of learning change nothing.", file=sys.stderr)

@@ -51,15 +51,15 @@ from veil.io import Store, fingerprint
 from veil.laws import Law
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
-from veil.registry import system_name
 from veil.results.audit import Audit
 from veil.results.parts import AttackResult, Curves, Quantity, ScenarioResult, Verdict
-from veil.results.text import secret_text
+from veil.results.text import secret_text, sensing
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
 from veil.step import Record, Transcript, release_kind, sees_state
 from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal, other_scenarios
+from veil.systems.variants import name_of, resolution_of
 from veil.types import Key, as_float64
 
 SCENARIO_EPISODES = 1024  # test episodes per scenario
@@ -189,7 +189,7 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
         components = per_component(found.bound, scored, system)
     trusted = not verdict.refused
     return Audit(
-        system=system_name(type(system).__name__),
+        system=name_of(system),
         policy=type(policy).__name__,
         horizon=settings.steps,
         episodes=len(found.index),
@@ -211,6 +211,8 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
         seeds={"seed": settings.seed},
         seconds=found.seconds,
         nouns=system.nouns,
+        resolution=resolution_of(system),
+        sensing=sensing(system.state_fields, system.shared_fields),
     )
 
 

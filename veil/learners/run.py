@@ -46,6 +46,8 @@ class Settings:
         objective: the weights.
         training: how long and how fast.
         leakage: how that of a step is measured while learning.
+        resolution: step of the sensor and of the releases by the name of the field; empty where none was
+            asked for, so that the fields of the system say it.
     """
 
     system: str
@@ -54,6 +56,7 @@ class Settings:
     objective: ObjectiveWeights
     training: TrainSettings
     leakage: str
+    resolution: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a method that there is not."""
@@ -68,10 +71,12 @@ class Ready:
     Attributes:
         system: its name.
         sharing: the settings of the policy, of a class in `veil.registry.POLICIES`.
+        resolution: as in `Settings`.
     """
 
     system: str
     sharing: Any
+    resolution: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,10 @@ def _value(name: str, kind: Any, given: object) -> object:
         if not isinstance(given, list | tuple):
             raise ValueError(f"{name} cannot be {given!r}.")
         return tuple(_value(name, get_args(kind)[0], one) for one in given)
+    if get_origin(kind) is dict:
+        if not isinstance(given, dict):
+            raise ValueError(f"{name} cannot be {given!r}.")
+        return {str(key): _value(name, get_args(kind)[1], one) for key, one in given.items()}
     if get_origin(kind) is Literal:
         right = given in get_args(kind)
     elif kind is float:  # not finite is null in the file
@@ -297,12 +306,13 @@ def _read(folder: Path) -> Run:
 
 def _ready(content: dict[str, Any]) -> Ready:
     """A policy that needs no training, from what a file says."""
-    if sorted(content) != ["sharing", "system"] or not isinstance(content["sharing"], dict):
-        raise ValueError("it needs sharing, system, and nothing else there.")
+    if sorted(content) != ["resolution", "sharing", "system"] or not isinstance(content["sharing"], dict):
+        raise ValueError("it needs resolution, sharing, system, and nothing else there.")
     sharing = dict(content["sharing"])
     name = str(sharing.pop("policy", ""))
     POLICIES.check(name)
-    return Ready(str(content["system"]), from_dict(POLICIES[name], sharing))
+    resolution: Any = _value("resolution", dict[str, float], content["resolution"])
+    return Ready(str(content["system"]), from_dict(POLICIES[name], sharing), resolution)
 
 
 def load_policy(folder: Path, system: System) -> Policy:

@@ -33,7 +33,6 @@ from veil.recordings.posterior import (
 )
 from veil.recordings.reader import Log, LogError
 from veil.recordings.requirements import dependence, needs
-from veil.registry import system_name
 from veil.results.measurement import Measurement, entropy
 from veil.results.recording_fit import RecordingFit
 from veil.results.text import secret_text
@@ -41,6 +40,7 @@ from veil.settings import MeasureSettings
 from veil.stats import Mean
 from veil.step import first_law, release_kind, sees_state
 from veil.systems.base import System
+from veil.systems.variants import name_of
 from veil.types import Key, Scalar, Secret, as_float64
 
 Progress = Callable[[str, int, int], None]
@@ -144,7 +144,7 @@ def _measure(
     return Measurement(
         *(
             log.name,
-            system_name(type(system).__name__),
+            name_of(system),
             type(policy).__name__,
             reading.method,
             reading.filtered,

@@ -67,9 +67,9 @@ def _ledger(source: Source) -> tuple[Block, ...]:
 
 
 def _share_command(source: Source) -> str:
-    command = ["veil", "share", str(source.folder)]
+    command = ["veil", "share", str(source.folder), *source.sensor_flags]
     if source.run is not None and ":" in source.run.settings.system:  # code, which the user must name
-        command = ["veil", "share", source.run.settings.system, "--policy", str(source.folder)]
+        command = ["veil", "share", source.run.settings.system, *source.policy_flags]
     if source.run is None:
         command = ["veil", "share", source.place, *source.policy_flags]
     return f"{shlex.join(command)} --secret-file secret.json --budget 0.1 < sensor.jsonl"
@@ -116,7 +116,7 @@ def _training(source: Source) -> tuple[Block, ...]:
     run = source.run
     if run is None or run.result is None or not isinstance(run.settings, Settings):
         said = "Nothing was learned here: this way of sharing is ready at once. To learn one:"
-        return (Missing(said, f"veil train {source.place}"),)
+        return (Missing(said, shlex.join(["veil", "train", source.place, *source.sensor_flags])),)
     figure = canvas(4.4)
     limit = run.settings.objective.distortion_limit
     said = Text(_training_text(run.settings, run.result))

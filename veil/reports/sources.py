@@ -32,6 +32,7 @@ from veil.sharing.account import Account, read_account
 from veil.sharing.ledger import LedgerError
 from veil.step import release_kind
 from veil.systems.base import Nouns, System
+from veil.systems.variants import with_resolution
 from veil.types import Key, as_float64
 
 SEED = 7  # of the simulated world; the same episode whenever a report is made
@@ -151,8 +152,15 @@ class Source:
     def policy_flags(self) -> tuple[str, ...]:
         """What chooses the policy on the command line, as far as the folder tells."""
         if self.run is not None:
-            return "--policy", str(self.folder)
+            return "--policy", str(self.folder), *self.sensor_flags
         return (self.audit and self.audit.policy_flags) or ("--policy", "POLICY")
+
+    @property
+    def sensor_flags(self) -> tuple[str, ...]:
+        """The resolution that the audit was asked for on its command line; a run knows its own."""
+        flags = () if self.audit is None else self.audit.policy_flags
+        place = flags.index("--resolution") if "--resolution" in flags else len(flags)
+        return flags[place : place + 2]
 
     def audit_command(self, *more: str) -> str:
         """The command that audits it, with further flags."""
@@ -241,6 +249,9 @@ def gather(
     for place, source in enumerate(sources):
         system = None if source.run is None else build(source.run.settings.system)
         if system is not None:
+            assert source.run is not None
+            steps = source.run.settings.resolution
+            system = with_resolution(system, steps) if steps else system
             sources[place] = replace(source, nouns=system.nouns)
             episodes[source.name] = play(source.folder, system, source.horizon)
     said = title or f"What sharing tells about {sources[0].nouns.secret}"

@@ -158,7 +158,8 @@ def frontier_section(material: Material) -> Section:
     title = "Privacy against distortion"
     lead = "Leakage against distortion, for several ways of sharing."
     if material.frontier is None:
-        place, name = material.sources[0].place, material.sources[0].system
+        first = material.sources[0]
+        place, name = shlex.join([first.place, *first.sensor_flags]), first.system
         said = (
             "No frontier was given. It takes about half an hour; add --frontier to `veil report` then: "
             f"--frontier frontier/{name}"

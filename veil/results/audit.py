@@ -110,6 +110,9 @@ class Audit:
         nouns: what sentences call the system and its secret.
         place: where the command line finds the system; empty where it was audited from Python.
         policy_flags: what chooses the policy on the command line; empty where it was audited from Python.
+        resolution: step of the sensor and of the releases by the name of the field; empty where states are
+            real numbers.
+        sensing: the sentence about it.
         version: of the library that made it.
     """
 
@@ -137,6 +140,8 @@ class Audit:
     nouns: Nouns = Nouns()  # noqa: RUF009 (frozen)
     place: str = ""
     policy_flags: tuple[str, ...] = ()
+    resolution: dict[str, float] = field(default_factory=dict)
+    sensing: str = text.CONTINUOUS
     version: str = __version__
 
     def __eq__(self, other: object) -> bool:
@@ -262,6 +267,7 @@ class Audit:
             "The adversary knows the system, the policy, the prior over the secrets, the public seed, and "
             f"all {self.horizon} releases and public inputs of one episode. It does not know the secret, the "
             "states or the private random numbers.",
+            self.sensing,
             "The plant is taken to be the model. What leaks where it is not is outside"
             + ("; some such scenarios were tried as examples." if self.scenarios else "."),
             "Outside: an adversary who knows the first state x_1, or anything else about the states.",
@@ -282,8 +288,9 @@ class Audit:
         said = self.sentence if self.sentence.endswith(".") else self.sentence + "."
         lines = [f"Verdict: {name}.", f"{self.policy} on {self.system}: {said}"]
         if self.verdict.refused:
-            return "\n".join(lines)
+            return "\n".join([*lines, self.sensing])
         lines += filter(None, [self.advice, self._average() if self.leakage.entropy > 0 else ""])
+        lines.append(self.sensing)
         lines.append(
             "This holds against an adversary who knows the system, the policy, the prior, the public seed "
             "and the transcript of one episode, and if the plant is the model; audit.json lists what is "
@@ -384,6 +391,8 @@ class Audit:
             "system": self.system,
             "policy": self.policy,
             "method": self.method,
+            "resolution": self.resolution,
+            "sensing": self.sensing,
             "leakage": leakage_to_dict(self.leakage)
             | {"interval": self.interval}
             | mean_to_dict("posterior_divergence", self.posterior_divergence),
@@ -467,7 +476,8 @@ class Audit:
     @classmethod
     def _from(cls, line: Line, arrays: dict[str, np.ndarray]) -> "Audit":
         return cls(
-            **{name: text_of(line[name]) for name in ("system", "policy", "method", "version")},
+            **{name: text_of(line[name]) for name in ("system", "policy", "method", "sensing", "version")},
+            resolution={name: float(step) for name, step in line["resolution"].items()},
             horizon=int(line["horizon"]),
             episodes=int(line["episodes"]),
             particles=int(line["particles_per_secret"]),

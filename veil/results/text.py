@@ -66,6 +66,31 @@ def charged(value: float) -> str:
     return "less than 0.001 nats" if 0.0 < value < 1e-3 else f"{at_most(value)} nats"
 
 
+CONTINUOUS = "States are taken to be real numbers; a real sensor rounds: audit with --resolution."
+
+
+def sensing(states: Sequence[Field], shared: Sequence[Field]) -> str:
+    """What the sensor and the releases round to, in a sentence."""
+    read, sent = _steps(states), _steps(shared)
+    if not read:
+        return f"{CONTINUOUS} Releases are emitted in steps of {sent}." if sent else CONTINUOUS
+    exact = [field.name for field in states if field.resolution == 0]
+    rest = f" ({', '.join(exact)} is taken to be a real number)" if exact else ""
+    steps = "the same steps" if sent == read else f"steps of {sent}"
+    return f"States are read in steps of {read}{rest}, and releases are emitted in {steps}."
+
+
+def _steps(fields: Sequence[Field]) -> str:
+    """The steps with their units, each once; with the names where a unit does not tell them apart."""
+    rounded = [field for field in fields if field.resolution > 0]
+    steps = {(field.resolution, field.unit): field.name for field in rounded}
+    told = len({unit for _, unit in steps}) == len(steps)
+    words = [
+        f"{step:g} {unit}".strip() + ("" if told else f" ({name})") for (step, unit), name in steps.items()
+    ]
+    return ", ".join(words[:-1]) + " and " * (len(words) > 1) + "".join(words[-1:])
+
+
 def percent(fraction: float) -> str:
     """A fraction in per cent; with a decimal near the ends, so that nearly always is not always."""
     near_an_end = 0.0 < fraction < 0.01 or 0.99 < fraction < 1.0

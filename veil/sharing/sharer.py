@@ -14,7 +14,6 @@ import numpy as np
 from veil.io import fingerprint
 from veil.policies.base import Policy
 from veil.policies.budgeted import Exhausted
-from veil.registry import system_name
 from veil.sharing import snapshots
 from veil.sharing.account import ROUNDING, Accountant, BudgetError
 from veil.sharing.alarm import LEVEL, OnAlarm, alarm_charge, no_bets, unpacked_bets
@@ -34,6 +33,7 @@ from veil.sharing.ledger import (
 from veil.sharing.secret_account import SecretAccount
 from veil.sharing.snapshots import MemoryFile
 from veil.sharing.step_program import PendingStep, StepEngine
+from veil.systems.variants import name_of
 from veil.types import as_float64
 from veil.version import __version__
 
@@ -419,7 +419,7 @@ def _about(policy: Policy, budget: float, name: str) -> dict[str, Any]:
     system = policy.system
     return {
         "veil": __version__,
-        "system": name or system_name(type(system).__name__),
+        "system": name or name_of(system),
         "policy": fingerprint(policy),
         "budget": None if math.isinf(budget) else budget,
         "external": [field.name for field in system.external_fields],

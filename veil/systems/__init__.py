@@ -10,7 +10,10 @@ from veil.systems.variants import (
     WithNoise,
     WithPrior,
     WithResolution,
+    name_of,
+    resolution_of,
     with_resolution,
+    without_sensor,
 )
 from veil.systems.vehicles import (
     AcceleratingLeader,
@@ -44,9 +47,12 @@ __all__ = [
     "WithResolution",
     "finite_prior",
     "fuel_rate",
+    "name_of",
     "nominal",
     "optimal_velocity",
     "other_scenarios",
     "quasi_random_prior",
+    "resolution_of",
     "with_resolution",
+    "without_sensor",
 ]

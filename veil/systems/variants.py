@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from veil.laws import Gaussian
+from veil.registry import system_name
 from veil.systems.base import Field, Nouns, Prior, Scenario, System
 from veil.types import External, Noise, Scalar, Secret, Shared, State
 
@@ -180,6 +181,29 @@ def with_resolution(system: System, resolution: float | Mapping[str, float]) -> 
         )
     states = tuple(float(steps[field.name]) for field in system.state_fields)
     return WithResolution(system, states, tuple(float(steps[field.name]) for field in system.shared_fields))
+
+
+def without_sensor(system: System) -> System:
+    """The system itself, without the sensor that `with_resolution` put before it."""
+    return without_sensor(system.inner) if isinstance(system, WithResolution) else system
+
+
+def name_of(system: System) -> str:
+    """The name of a system in tables, files and reports; a sensor that rounds does not change it."""
+    return system_name(type(without_sensor(system)).__name__)
+
+
+def resolution_of(system: System) -> dict[str, float]:
+    """The resolution of each field that has one, by its name; empty where everything is continuous.
+
+    A shared field that is emitted in other steps than the state of the same name stands by itself, as
+    "shared NAME".
+    """
+    found = {field.name: field.resolution for field in system.state_fields}
+    for field in system.shared_fields:
+        same = found.get(field.name, field.resolution) == field.resolution
+        found[field.name if same else f"shared {field.name}"] = field.resolution
+    return {name: step for name, step in found.items() if step > 0}
 
 
 class WithNoise(Variant):
