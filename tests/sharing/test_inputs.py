@@ -15,7 +15,7 @@ from tests.sharing.fuzz_lines import File, NoRanges, Source, fuzzed_lines
 from tests.sharing.streams import SECRET, noise_policy, private_policy
 from veil.cli import main, share
 from veil.cli.console import Mistake
-from veil.cli.subject import PolicyChoice, subject
+from veil.cli.subject import PolicyChoice, SensorChoice, subject
 from veil.io import StoreError
 from veil.learners import run as runs
 from veil.policies import GaussianNoise
@@ -216,12 +216,12 @@ def test_a_folder_runs_no_code_unless_the_user_says_so(folder):
             main.parse(words)
         assert end.value.code == 2
     with pytest.raises(Mistake, match="names Python code as its system") as told:
-        subject("sent", PolicyChoice())
+        subject("sent", PolicyChoice(), SensorChoice())
     assert f"{folder} --policy sent, or add --trust-code" in str(told.value)
     assert not Path("executed").exists()
-    _, system, policy = subject(folder, PolicyChoice("sent"))
+    _, system, policy = subject(folder, PolicyChoice("sent"), SensorChoice())
     assert Path("executed").exists() and policy.system.prior.secrets.shape == system.prior.secrets.shape
-    assert subject("sent", PolicyChoice(), trust=True)[0] == folder
+    assert subject("sent", PolicyChoice(), SensorChoice(), trust=True)[0] == folder
 
 
 def test_what_charges_is_the_system_that_was_named(tmp_path):
