@@ -153,8 +153,8 @@ def test_the_file_of_a_training_gives_its_resolution_again(here):
 
 def test_an_audit_says_what_its_sensor_rounds_to_in_all_its_words(here, monkeypatch):
     """Attacks, use and pictures are left out: they say nothing about the sensor, and take long."""
-    for name in ("_attacks", "_utility"):
-        monkeypatch.setattr(engine, name, lambda *_, **__: ())
+    for name, nothing in (("_attack_stages", []), ("_true_use", {}), ("_utility", ())):
+        monkeypatch.setattr(engine, name, lambda *_, it=nothing: it)
     monkeypatch.setattr(Audit, "save_pictures", lambda audit, folder: [])
     size = ["--episodes", 6, "--steps", 1, "--no-assisted"]
     code, out, err = veil("audit", "gain", "--policy", "blind", *size, "--resolution", 0.5, "--out", "audit")
