@@ -15,6 +15,8 @@ from bench import report
 
 FILE = Path(__file__).parent / "history.jsonl"
 
+BUSY = 1.0  # load before the run above which peers with threads starve and no entry is written
+
 LEAST = 0.05  # a change below this is noise, however steady the two runs were
 
 # What is kept of each comparison: where its ratios and their noise are, and whether more is better.
@@ -53,11 +55,12 @@ def entries() -> list[dict]:
     return [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
 
 
-def compare(found: dict[str, dict], *, write: bool, version: str | None) -> None:
+def compare(found: dict[str, dict], *, load: float, write: bool, version: str | None) -> None:
     """Print the history and what became worse since the last entry; write an entry if asked to.
 
     Args:
         found: what the comparisons returned, by name.
+        load: of the machine before the run.
         write: whether to add this run to the file.
         version: what to call it; by default the installed version and the commit.
     """
@@ -73,7 +76,9 @@ def compare(found: dict[str, dict], *, write: bool, version: str | None) -> None
     columns = ["ratio", *(entry["version"] for entry in shown), f"now ({title})"]
     note = "Times faster than the peer, and times the kernel's time for the door."
     report.table("Ratios by version", columns, rows, note)
-    if write:
+    if load > BUSY:
+        report.console.print(f"The machine was busy (load {load:g}): compare with care. No entry is written.")
+    elif write:
         entry = {"version": title, "date": datetime.now(UTC).date().isoformat(), "ratios": now}
         with FILE.open("a") as file:
             file.write(json.dumps(entry) + "\n")

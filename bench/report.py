@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -43,7 +44,7 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e6:.2g} µs"
 
 
-def machine() -> dict[str, object]:
+def machine() -> dict[str, Any]:
     """What a reader needs to judge the numbers."""
     return {
         "processor": _processor(),

@@ -65,7 +65,7 @@ class Bench:
             report.write(self.out, name, {"machine": machine, "fast": self.fast, **found[name]})
         report.console.print(f"Written to {self.out}/.")
         if not self.fast:
-            history.compare(found, write=self.write, version=self.version)
+            history.compare(found, load=machine["load"][0], write=self.write, version=self.version)
 
 
 if __name__ == "__main__":
