@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -262,3 +263,25 @@ def test_ctrl_c_and_a_reader_who_leaves_end_it_with_a_word():
     assert "Traceback" not in messages and "Exception" not in messages
     code, out, err = started(given=[line(2, 7.0)])
     assert code == 0 and "ready at step 3" in err and json.loads(out)["step"] == 2
+
+
+def test_an_alarm_stops_or_blinds_the_command_and_the_totals_say_so():
+    """A level that jumps by ten standard deviations at every step is not that of the model."""
+    wild = [line(step, 3.0 * (-1) ** step) for step in range(1, 16)]
+    code, out, err = started("--on-alarm", "stop", "--ledger", "stop.jsonl", given=wild)
+    steps = [json.loads(one)["step"] for one in out.splitlines()]
+    assert code == 4 and steps == [*range(1, len(steps) + 1)] and 2 <= len(steps) < 15
+    assert f"step {len(steps)}: the plant is not the model" in err and "The stream ends here." in err
+    code, out, err = started("--on-alarm", "stop", "--ledger", "stop.jsonl", given=[line(1), line(14)])
+    assert code == 4 and [json.loads(one)["step"] for one in out.splitlines()] == [1]
+    code, out, err = started("--ledger", "blind.jsonl", given=wild)
+    assert code == 0 and len(out.splitlines()) == 15 and "15 steps" in err
+    assert "charges mean nothing from step" in err.splitlines()[-1]
+
+
+def test_answers_leave_at_multiples_of_the_pace():
+    began = time.monotonic()
+    code, out, _ = started(
+        "--pace", 50, "--ledger", "paced.jsonl", given=[line(step) for step in range(1, 5)]
+    )
+    assert code == 0 and len(out.splitlines()) == 4 and time.monotonic() - began >= 0.2
