@@ -196,8 +196,8 @@ class SecretAccount:
             if spent > self.mark.spent and spent + self._spent_elsewhere() > limit:
                 return False
             content = _RESERVED.pack(self.mark.number + 1, spent)
+            self._tell_others()  # first: whoever dies in between has made the others look, not look away
             self._put(content + self._digest(content), self._region)
-            self._tell_others()
             return True
 
     def commit(self, mark: Mark) -> None:
@@ -207,8 +207,8 @@ class SecretAccount:
         mark = replace(mark, number=self.mark.number + 1)
         with self._locked():
             self._still_ours()
-            self._put(self._packed(mark), self._slot(mark.number))
             self._tell_others()
+            self._put(self._packed(mark), self._slot(mark.number))
         os.fdatasync(self._file)
         self.mark = mark
 
