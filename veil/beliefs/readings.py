@@ -49,13 +49,19 @@ class Whitened(eqx.Module):
 
     Attributes:
         noise: standard normal if the prediction was right.
-        log_mass: log-probability of the reading; log density along axes without resolution.
+        log_masses: log-probability of each axis of the reading given the axes before it; log density along
+            axes without resolution.
         log_weights: of the points of its cell, the state's law given this reading too.
     """
 
     noise: Noise
-    log_mass: Scalar
+    log_masses: Float[Array, " N"]
     log_weights: Weights
+
+    @property
+    def log_mass(self) -> Scalar:
+        """Log-probability of the whole reading."""
+        return jnp.sum(self.log_masses)
 
 
 class CellFilter(eqx.Module):
@@ -144,7 +150,7 @@ class CellFilter(eqx.Module):
             total = logsumexp(log_weights + gain)
             log_mass.append(total)
             log_weights = jnp.where(jnp.isfinite(total), log_weights + gain - total, log_weights)
-        return Whitened(jnp.stack(noise), jnp.sum(jnp.stack(log_mass)), self._weights(prediction, reading))
+        return Whitened(jnp.stack(noise), jnp.stack(log_mass), self._weights(prediction, reading))
 
     def log_masses(
         self, secret: Secret, readings: Float[Array, "T N"], external: Float[Array, "T E"]

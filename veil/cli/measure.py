@@ -160,6 +160,7 @@ def publish(found: "Sequence[Measurement]", folder: Path) -> None:
     """Write the files and the picture, print the table, the verdict and the paths."""
     from veil.results.measurement import (
         PICTURE,
+        columns_table,
         measurements_table,
         plot_measurements,
         save_measurements,
@@ -167,6 +168,7 @@ def publish(found: "Sequence[Measurement]", folder: Path) -> None:
 
     paths = [*save_measurements(found, folder), folder / PICTURE]
     plot_measurements(found).savefig(folder / PICTURE, dpi=130)
+    grid(*columns_table(found))
     grid(*measurements_table(found))
     if len(found) == 1:
         paragraphs(found[0].summary())

@@ -28,19 +28,20 @@ from veil.recordings.posterior import (
     fresh_releases,
     guide,
     read_noisy,
+    readings,
     releases_on_recording,
     same_whatever_the_secret,
 )
 from veil.recordings.reader import Log, LogError
 from veil.recordings.requirements import dependence, needs
-from veil.results.measurement import Measurement, entropy
+from veil.results.measurement import Column, Measurement, entropy
 from veil.results.recording_fit import RecordingFit
 from veil.results.text import secret_text
 from veil.settings import MeasureSettings
 from veil.stats import Mean
 from veil.step import first_law, release_kind, sees_state
-from veil.systems.base import System
-from veil.systems.variants import name_of
+from veil.systems.base import System, state_grid
+from veil.systems.variants import name_of, with_resolution
 from veil.types import Key, Scalar, Secret, as_float64
 
 Progress = Callable[[str, int, int], None]
@@ -117,14 +118,17 @@ def _measure(
     model = as_float64(RecordedStart(system, log.states[0], log.seen))
     policy, path = as_float64(make_policy(model)), filled(log)
     true = policy.shares_truth and not policy.has_belief  # a budget around the truth withholds some
-    whole = sees_state(model, Truth(model)) and all(log.seen)
+    exact = with_resolution(model, 0.0)
+    whole = sees_state(exact, Truth(exact)) and all(log.seen)
     every = (True,) * len(system.shared_fields)
     telling = needs(system).telling if whole else every
-    seen = _as_it_is(model, path)
-    fit = _fit(model, path, seen, telling if true else every)  # a filter relies on all axes
+    # A reading is the rounded state where the whole state is recorded; elsewhere values count as exact.
+    rounded = whole and any(state_grid(model))
+    seen = _as_it_is(model, path, rounded)
+    fit = _fit(model, path, seen, telling if true else every, rounded)  # a filter relies on all axes
     believed = _believed(settings, fit, model)
     reading = (
-        _exactly(seen, log.steps, model, whole)
+        _exactly(seen, log.steps, model, whole, rounded)
         if true
         else read_shared(model, policy, path, believed, settings, log.seen, progress)
     )
@@ -156,6 +160,7 @@ def _measure(
         believed=believed,
         fit=fit,
         checked=log.checked,
+        columns=_columns(model, log, path, fit.best, rounded) if log.resolution else (),
         verdict=recording_verdict(
             found.information,
             plain.information.value,
@@ -174,29 +179,53 @@ def _believed(settings: MeasureSettings, fit: RecordingFit, model: System) -> in
     return fit.best if settings.secret < 0 else settings.secret
 
 
-@eqx.filter_jit
-def _as_it_is(model: System, path: RecordedPath) -> Innovation:
-    """Every release of the true output against its forecast under each secret, batched [K, T]."""
+def _followed(model: System, path: RecordedPath, rounded: bool, secret: Secret) -> Innovation:
+    """Every release of the true output against its forecast under one secret."""
+    if rounded:
+        return readings(model, secret, path.states, path.external, path.used)
     shared = jax.vmap(model.output)(path.states)
-    return jax.vmap(lambda secret: innovations(model, secret, shared, path.external, path.used))(
-        model.prior.secrets
+    return innovations(model, secret, shared, path.external, path.used)
+
+
+@eqx.filter_jit
+def _as_it_is(model: System, path: RecordedPath, rounded: bool) -> Innovation:
+    """The same under each secret, batched [K, T]."""
+    return jax.vmap(lambda secret: _followed(model, path, rounded, secret))(model.prior.secrets)
+
+
+@eqx.filter_jit
+def _log_likelihood(model: System, path: RecordedPath, rounded: bool, secret: Secret) -> Scalar:
+    return jnp.sum(_followed(model, path, rounded, secret).log_density)
+
+
+@eqx.filter_jit
+def _step_noise(model: System, path: RecordedPath, secret: Secret) -> Float[Array, " N"]:
+    """Sd of the model's noise in one step, per coordinate of the state; the median over the recording."""
+    scale = jax.vmap(lambda x, w: model.transition(secret, x, w).scale)(path.states, path.external)
+    return jnp.median(jnp.sqrt(jnp.sum(scale**2, axis=2)), axis=0)
+
+
+def _columns(model: System, log: Log, path: RecordedPath, best: int, rounded: bool) -> tuple[Column, ...]:
+    """What the columns of the state look like beside the noise of the model."""
+    noise = np.asarray(_step_noise(model, path, model.prior.secrets[best]))
+    rows = zip(model.state_fields, log.resolution, noise, log.seen, strict=True)
+    return tuple(
+        Column(field.name, field.unit, step, float(sd), field.resolution if rounded else 0.0)
+        for field, step, sd, there in rows
+        if there
     )
 
 
-@eqx.filter_jit
-def _log_likelihood(model: System, path: RecordedPath, secret: Secret) -> Scalar:
-    shared = jax.vmap(model.output)(path.states)
-    return jnp.sum(innovations(model, secret, shared, path.external, path.used).log_density)
-
-
-def _fit(model: System, path: RecordedPath, seen: Innovation, counts: tuple[bool, ...]) -> RecordingFit:
+def _fit(
+    model: System, path: RecordedPath, seen: Innovation, counts: tuple[bool, ...], rounded: bool
+) -> RecordingFit:
     """Examine the residuals of the secret that explains the recording best."""
     steps, secrets = int(path.length), np.asarray(model.prior.secrets)
     best = int(np.argmax(np.nan_to_num(np.asarray(seen.log_density).sum(axis=(1, 2)), nan=-np.inf)))
     scores = np.asarray(seen.scores)[best, 1:steps]  # the first row is known beforehand
     axes = examine_residuals(scores, tuple(field.name for field in model.shared_fields), counts)
     free = free_fit(
-        lambda secret: float(_log_likelihood(model, path, jnp.asarray(secret))),
+        lambda secret: float(_log_likelihood(model, path, rounded, jnp.asarray(secret))),
         secrets,
         best,
         [(field.low, field.high) for field in model.secret_fields],
@@ -204,10 +233,11 @@ def _fit(model: System, path: RecordedPath, seen: Innovation, counts: tuple[bool
     return RecordingFit(axes, len(scores), best, *free)
 
 
-def _exactly(seen: Innovation, steps: int, model: System, whole: bool) -> Reading:
+def _exactly(seen: Innovation, steps: int, model: System, whole: bool, rounded: bool) -> Reading:
     gains = np.asarray(seen.log_density)[:, :steps].sum(axis=2)
     trail = np.exp(log_softmax(np.asarray(model.prior.log_masses)[None] + np.cumsum(gains, axis=1).T, axis=1))
     method = "transition densities" if whole else "one linearised Gaussian filter per secret"
+    method = "probabilities of rounded readings" if rounded else method
     return Reading(gains.sum(axis=1)[None, None], trail, method, False)
 
 

@@ -10,6 +10,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from veil.attacks.guides import Guide, Twisted, Unguided
 from veil.attacks.kalman import KalmanBank
 from veil.attacks.particle_filter import ParticleFilter, plans, public_steps, runs
+from veil.beliefs.innovations import Innovation
+from veil.beliefs.readings import CellFilter
 from veil.evaluation.bounds import same_emitted
 from veil.laws import Gaussian, recovered
 from veil.policies.base import Policy, sensed
@@ -131,6 +133,41 @@ def filled(log: Log) -> RecordedPath:
     rows = np.minimum(np.arange(-(-log.steps // BLOCK) * BLOCK), log.steps - 1)
     states, external = (jnp.asarray(table[rows], float) for table in (log.states, log.external))
     return RecordedPath(states, external, jnp.asarray(log.steps, jnp.int32))
+
+
+def readings(
+    system: System,
+    secret: Secret,
+    states: Float[Array, "T N"],
+    external: Float[Array, "T E"],
+    used: Bool[Array, " T"],
+) -> Innovation:
+    """`innovations` where a sensor rounds and the output is the whole state: probabilities of readings.
+
+    The first row is known as far as it was read: the state lies anywhere in its cell. Scores are randomised
+    (see `veil.beliefs.readings`), by the same numbers for every secret.
+
+    Args:
+        system: the model, with the resolution of its fields.
+        secret: the secret that the forecasts assume.
+        states: the readings.
+        external: w_1..w_T.
+        used: which rows count.
+    """
+    cells = CellFilter(system)
+    draws = jr.uniform(jr.key(0), states.shape, states.dtype)
+
+    def step(weights: Array, now: tuple[State, State, External, Array]) -> tuple[Array, Innovation]:
+        before, after, inputs, uniform = now
+        found = cells.whiten(cells.predict(secret, before, weights, inputs), after, uniform)
+        return found.log_weights, Innovation(found.noise, found.log_masses)
+
+    start = cells.anywhere().astype(states.dtype)
+    rows = states[:-1], states[1:], external[:-1], draws[1:]
+    found = jax.lax.scan(step, start, rows)[1]
+    return jax.tree.map(
+        lambda leaf: jnp.where(used[:, None], jnp.concatenate([jnp.zeros_like(leaf[:1]), leaf]), 0.0), found
+    )
 
 
 class RecordedStart(Variant):

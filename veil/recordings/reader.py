@@ -28,6 +28,8 @@ class Log:
         external: w_1..w_T as recorded; inputs that the transition does not use hold their first value.
         seen: which coordinates of the state are recorded.
         checked: whether the times of the rows were compared with the system's step.
+        resolution: step of each coordinate of the state by its digits (`estimated_resolution`); 0 where it
+            looks continuous or is not recorded, empty where nobody looked.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Log:
     external: Float[np.ndarray, "T E"]
     seen: tuple[bool, ...]
     checked: bool = False
+    resolution: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is no recording."""
@@ -287,7 +290,41 @@ def _log(
     external, _ = _numbers(table, system.external_fields, used.external, columns, start)
     if time is not None:
         check_clock(table, time, time_step(system))
-    return Log(name, states, external, seen, checked=time is not None)
+    steps = tuple(
+        estimated_resolution(column) if there else 0.0 for column, there in zip(states.T, seen, strict=True)
+    )
+    return Log(name, states, external, seen, checked=time is not None, resolution=steps)
+
+
+DIGITS = 12  # significant; a column that needs more looks continuous
+
+FEWEST_VALUES = 4  # different ones; fewer lie on a coarser grid by chance
+
+MOST_OFF = 0.01  # fraction of values that may lie off the grid, e.g. where gaps were filled
+
+NEAR = 1e-6  # of a step: how far a multiple may be off by round-off of whoever wrote the file
+
+
+def estimated_resolution(values: Float[np.ndarray, " T"]) -> float:
+    """The largest step 1, 2 or 5 times a power of ten that practically all values are multiples of.
+
+    Gives 0 where there is none, so that the values look continuous, and where there are too few different
+    values to tell. A column with n different values is taken for one of twice the step with probability
+    about 2⁻ⁿ.
+    """
+    values = np.asarray(values, float)
+    largest = float(np.abs(values).max(initial=0.0))
+    if len(np.unique(values)) < FEWEST_VALUES:
+        return 0.0
+    top = math.ceil(math.log10(largest))
+    for power in range(top, top - DIGITS - 1, -1):
+        for digit in (5, 2, 1):
+            step = float(f"{digit}e{power}")  # the nearest number to the decimal one, as in the file
+            multiples = values / step
+            allowed = NEAR + 4 * np.finfo(float).eps * np.abs(multiples)
+            if np.mean(np.abs(multiples - np.round(multiples)) > allowed) <= MOST_OFF:
+                return step if np.any(np.round(multiples)) else 0.0
+    return 0.0
 
 
 def _numbers(

@@ -60,6 +60,33 @@ DISAGREE = 0.1  # of the posterior mass: filters that are further apart have not
 FEWEST_SAMPLES = 10.0  # independent residuals; with fewer the discount is itself not known well enough
 
 
+COARSE = 0.5  # of the noise of one step: above, rounding is no longer small beside it
+
+
+@dataclass(frozen=True)
+class Column:
+    """A recorded column of the state.
+
+    Attributes:
+        name: of its field.
+        unit: of its field.
+        step: that its values are multiples of; 0 where they look continuous.
+        noise: sd of the model's noise in one step, in the unit of the field.
+        given: resolution that the measurement allowed for; 0 where values were taken as exact.
+    """
+
+    name: str
+    unit: str
+    step: float
+    noise: float
+    given: float
+
+    @property
+    def coarse(self) -> bool:
+        """Whether rounding that the measurement did not allow for is large beside the noise."""
+        return self.given == 0.0 and self.step > COARSE * self.noise
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Measurement:
     """What one recording, shared in one way, tells about the secret. All information is in nats.
@@ -92,6 +119,7 @@ class Measurement:
         fit: whether the model explains the recording.
         checked: whether the times of the rows were compared with the system's step.
         verdict: what may be said.
+        columns: of the state, as they were read; empty where the recording came from no file.
         version: of the library that made it.
     """
 
@@ -119,6 +147,7 @@ class Measurement:
     fit: RecordingFit
     checked: bool
     verdict: Verdict
+    columns: tuple[Column, ...] = ()
     version: str = __version__
 
     def __eq__(self, other: object) -> bool:
@@ -223,11 +252,29 @@ class Measurement:
                 f"{self.options.filter_particles} particles per secret; the filters' share of the standard "
                 f"error is {self.filter_error:.1g} nats."
             )
+        lines += filter(None, [self.warning])
         if not self.checked:
             lines.append(
                 "There is no column of times (--time), so that the length of a step was not checked."
             )
         return lines
+
+    @property
+    def warning(self) -> str:
+        """Which columns are too coarse to be taken as exact, and what to do; empty where none is."""
+        coarse = [column for column in self.columns if column.coarse]
+        if not coarse:
+            return ""
+        said = "; ".join(
+            f"{one.name} is recorded in steps of {one.step:g} {one.unit}".rstrip()
+            + f", and the noise of one step of the model is {one.noise:.3g}"
+            for one in coarse
+        )
+        steps = ",".join(f"{one.name}={one.step or one.given:g}" for one in self.columns)
+        return (
+            f"Warning: {said}. Values are taken as exact, so that rounding is taken for motion; measure with "
+            f"--resolution {steps}."
+        )
 
     def summary(self) -> str:
         """The few lines at the end."""
@@ -329,6 +376,9 @@ class Measurement:
             "options": asdict(self.options),
             "filtered": self.filtered,
             "times_checked": self.checked,
+            "resolution": {one.name: one.step for one in self.columns if one.step > 0},
+            "columns": [asdict(one) for one in self.columns],
+            "warning": self.warning,
             "secrets": self.secrets,
             "secret_names": self.secret_names,
             "log_prior": self.log_prior,
@@ -370,6 +420,7 @@ class Measurement:
             fit=RecordingFit.from_dict(line["fit"]),
             checked=bool(line["times_checked"]),
             verdict=Verdict.from_dict(line),
+            columns=each(line["columns"], lambda one: Column(**one)),
         )
 
     def save(self, folder: Path | str) -> list[Path]:
@@ -430,6 +481,19 @@ def measurements_table(found: Sequence[Measurement]) -> text.Table:
     first = found[0]
     title = f"{first.policy} on {first.system}, by {first.method}; H(q) = {first.entropy:.3f} nats"
     return text.Table(title, RECORDING_HEADS, [_recording_row(one) for one in found])
+
+
+def columns_table(found: Sequence[Measurement]) -> text.Table:
+    """What was read: the columns of the state, the step of their values, and the noise of the model."""
+    rows = dict.fromkeys(_column_row(column) for one in found for column in one.columns)
+    heads = ("state", "unit", "values in steps of", "noise of one step", "taken as")
+    return text.Table("What was read", heads, list(rows))
+
+
+def _column_row(column: Column) -> tuple[str, ...]:
+    taken = f"rounded to {column.given:g}" if column.given else "exact"
+    step = f"{column.step:g}" if column.step else "none found"
+    return column.name, column.unit, step, f"{column.noise:.3g}", taken + " (too coarse)" * column.coarse
 
 
 def _recording_row(found: Measurement) -> tuple[str, ...]:
