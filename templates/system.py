@@ -12,6 +12,7 @@ class Tank(System):
 
     prior: Prior  # the secrets that the adversary considers possible, (K, P), and their probabilities
 
+    # A real sensor rounds: add e.g. resolution=0.01, in the unit, to every state and every shared field.
     secret_fields = (Field("leak", "1/min", 0.0, 1.0),)
     state_fields = (Field("level", "m", 0.0, 5.0),)
     external_fields = (Field("inflow", "m/min", -1.0, 2.0),)
