@@ -136,7 +136,7 @@ def _stream(case: Case, place: Path, steps: int) -> dict[str, float]:
     """One stream without a limit; times in milliseconds."""
     policy, path = made(case.policy), place / f"{case.name}.jsonl"
     plant, times, inside, memory = Plant(policy.system), [], [], 0.0
-    with Sharer(policy, 1, particles=case.particles, ledger=path) as sharer:
+    with Sharer(policy, 1, particles=case.particles, ledger=path, resolution=0.0) as sharer:
         for number in range(steps + WARM):
             began = time.perf_counter()
             release = sharer.share(plant.state, plant.external)

@@ -32,7 +32,7 @@ def stream(tmp_path_factory):
     """The folder that `veil share gain --policy noise --sd 0.3 --budget 0.2` leaves behind."""
     folder = tmp_path_factory.mktemp("streams") / "gain-noise"
     ledger = folder / "share" / "ledger.jsonl"
-    with Sharer(noise_policy(), SECRET, budget=BUDGET, seed=3, ledger=ledger) as sharer:
+    with Sharer(noise_policy(), SECRET, budget=BUDGET, seed=3, ledger=ledger, resolution=0.0) as sharer:
         run(sharer, Plant(1), 30)
     return folder
 
@@ -170,7 +170,7 @@ def test_a_step_that_was_charged_too_little_is_named_and_ends_with_1(stream, led
 
 
 def test_a_stream_with_private_memory_has_a_ledger_too(ledger, tmp_path):
-    with Sharer(private_policy(), SECRET, seed=3, ledger=tmp_path / "ledger.jsonl") as sharer:
+    with Sharer(private_policy(), SECRET, seed=3, ledger=tmp_path / "ledger.jsonl", resolution=0.0) as sharer:
         run(sharer, Plant(1), 3)
         code, shown, _ = ledger(tmp_path)
     assert code == 0 and "0.00316979 nats (0.00457303 bits) charged; there is no budget." in shown

@@ -107,7 +107,7 @@ def test_it_has_one_name_in_all_commands_and_its_runs_join_in_a_report(here, unh
     ledger.parent.mkdir(parents=True)
     with jax.enable_x64(True):
         policy = subject.PolicyChoice("noise", {"sd": (0.2,)}).build(subject.build_system(place))
-        with Sharer(policy, 1, ledger=ledger, seed=3, system=system_name(place)) as sharer:
+        with Sharer(policy, 1, ledger=ledger, seed=3, system=system_name(place), resolution=0.0) as sharer:
             sharer.share([0.1], [0.0])
     code, _, err = command("ledger", "slow-noise", "--recompute", *noise)
     assert code == 2 and "the ledger is about slow; say where that is, as --system FILE.py:slow." in err

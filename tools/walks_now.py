@@ -24,7 +24,10 @@ POLICY = veil.policies.GaussianNoise(SYSTEM, jnp.array([0.2]))
 def live(trace):
     """Reading to release: one step of an open stream, and what its compiled step consists of."""
     sharer = trace.run(
-        lambda: veil.Sharer(POLICY, secret=1, budget=1.0, ledger=trace.folder / "ledger.jsonl"), compiled=True
+        lambda: veil.Sharer(
+            POLICY, secret=1, budget=1.0, ledger=trace.folder / "ledger.jsonl", resolution=0.0
+        ),
+        compiled=True,
     )
     trace.run(lambda: sharer.share({"level": 0.4}, {"push": 0.0}))
 

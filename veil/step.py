@@ -256,9 +256,9 @@ def share(
         decision = decision.shut_if(live.missing)
     law = decision.release_law(situation.believed, seen(policy, situation.state), situation.memory)
     shared, choice = _draw(law, situation.state, key)
-    shared = emitted(policy, shared)
     if live is not None:
         shared = jnp.where(live.known, live.shared, shared)
+    shared = emitted(policy, shared)  # one on record too: in decimals it may differ in the last bit
     step_key = public_key(seed, situation.time)
     after, health = update_belief(policy, belief, decision, external, shared, key=step_key)
     return after, StepOutput(belief, features, decision, shared, choice, health)

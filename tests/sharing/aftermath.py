@@ -51,8 +51,12 @@ def check_spending(path: Path, entries: list[dict[str, Any]], budget: float, **o
     """Belief, decisions and totals are, to the last bit, those of one process that lived through it all."""
     account = path.with_name("secret.json.account")
     with (
-        Sharer(noise_policy(), SECRET, budget=budget, ledger=path, account=account, **options) as again,
-        Sharer(noise_policy(), SECRET, budget=budget, seed=again.ledger.about["seed"], **options) as whole,
+        Sharer(
+            noise_policy(), SECRET, budget=budget, ledger=path, account=account, **options, resolution=0.0
+        ) as again,
+        Sharer(
+            noise_policy(), SECRET, budget=budget, seed=again.ledger.about["seed"], **options, resolution=0.0
+        ) as whole,
     ):
         charges = [opening(again.ledger.about), *(entry["charge"] for entry in entries)]
         total = again.accountant.total()

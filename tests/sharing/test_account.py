@@ -36,7 +36,7 @@ ABOUT = {"system": "Gain", "policy": "x", "seed": 1, "budget": None}
 def shared(path, policy, length=24, **options):
     """A stream with a fault at step 5 and gaps at 8 and 9."""
     plant = Plant(3)
-    with Sharer(policy, SECRET, seed=7, ledger=path, **options) as sharer:
+    with Sharer(policy, SECRET, seed=7, ledger=path, **options, resolution=0.0) as sharer:
         run(sharer, plant, 4)
         sharer.share([math.nan], [plant.external])
         run(sharer, plant, 2)

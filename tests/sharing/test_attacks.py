@@ -33,7 +33,7 @@ def stream(request, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("other")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshots, "EVERY", 8)
-        with Sharer(policy, SECRET, **options(folder)) as sharer:
+        with Sharer(policy, SECRET, **options(folder), resolution=0.0) as sharer:
             stream = sharer.ledger.stream
         files = Files(
             folder / "ledger.jsonl",
@@ -43,10 +43,10 @@ def stream(request, tmp_path_factory):
         )
         plant = Plant(4)
         for steps in (24, 6):
-            with Sharer(policy, SECRET, **options(folder)) as sharer:
+            with Sharer(policy, SECRET, **options(folder), resolution=0.0) as sharer:
                 run(sharer, plant, steps)
             files.old = files.old or files.read()
-        with Sharer(policy, 0, **options(elsewhere)) as sharer:
+        with Sharer(policy, 0, **options(elsewhere), resolution=0.0) as sharer:
             run(sharer, Plant(5), 30)
         other = Files(
             elsewhere / "ledger.jsonl",
@@ -64,7 +64,7 @@ def attempt(stream, attack, policy=None):
     before = files.read()
     try:
         attack(files, np.random.default_rng(7))
-        with Sharer(policy or own, SECRET, **options(folder)) as sharer:
+        with Sharer(policy or own, SECRET, **options(folder), resolution=0.0) as sharer:
             return [sharer.share([0.1], [0.2]) for _ in range(2)], sharer.accountant.total()
     except (LedgerError, AccountError, LedgerBehindError) as error:
         return str(error), files.read()
@@ -107,9 +107,9 @@ def test_a_secret_that_is_changed_in_mid_stream_is_refused(stream, tmp_path):
     _, policy, folder, files = stream
     before = files.read()
     with pytest.raises(AccountError, match="account of another secret"):
-        Sharer(policy, 0, **options(folder))
+        Sharer(policy, 0, **options(folder), resolution=0.0)
     with pytest.raises(AccountError, match="account of another secret"):
-        Sharer(policy, 0, **{**options(folder), "ledger": tmp_path / "new.jsonl"})
+        Sharer(policy, 0, **{**options(folder), "ledger": tmp_path / "new.jsonl"}, resolution=0.0)
     assert files.read() == before and not (tmp_path / "new.jsonl").exists()
 
 
@@ -119,12 +119,12 @@ def test_a_moved_ledger_goes_on_and_a_copy_of_it_does_not(stream, tmp_path):
     before, copy = files.read(), tmp_path / "copy.jsonl"
     shutil.copy(files.ledger, copy)
     try:
-        with Sharer(policy, SECRET, **{**options(folder), "ledger": copy}) as sharer:
+        with Sharer(policy, SECRET, **{**options(folder), "ledger": copy}, resolution=0.0) as sharer:
             sharer.share([0.1], [0.2])
             with pytest.raises(AccountError, match="in use by another process"):
-                Sharer(policy, SECRET, **options(folder))
+                Sharer(policy, SECRET, **options(folder), resolution=0.0)
         with pytest.raises(AccountError, match="ends at step 30, but step 31 was released"):
-            Sharer(policy, SECRET, **options(folder))
+            Sharer(policy, SECRET, **options(folder), resolution=0.0)
     finally:
         files.write(before)
 
@@ -134,7 +134,7 @@ def test_one_secret_has_one_budget_over_all_its_ledgers(tmp_path):
     policy, plant = noise_policy(), Plant(1)
     totals = []
     for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
-        with Sharer(policy, SECRET, **options(tmp_path, name), on_alarm="warn") as sharer:
+        with Sharer(policy, SECRET, **options(tmp_path, name), on_alarm="warn", resolution=0.0) as sharer:
             run(sharer, plant, 60)
             totals.append(sharer.accountant.total())
             decisions = {entry["decision"] for entry in sharer.ledger}
@@ -142,7 +142,9 @@ def test_one_secret_has_one_budget_over_all_its_ledgers(tmp_path):
     assert math.fsum(totals) <= BUDGET * (1 + 1e-12)
     assert stat.S_IMODE((tmp_path / "secret.account").stat().st_mode) == 0o600
     with pytest.raises(AccountError, match="less of the budget than an alarm can tell"):
-        Sharer(policy, SECRET, **{**options(tmp_path, "d.jsonl"), "budget": math.fsum(totals)})
+        Sharer(
+            policy, SECRET, **{**options(tmp_path, "d.jsonl"), "budget": math.fsum(totals)}, resolution=0.0
+        )
     assert not (tmp_path / "d.jsonl").exists()
 
 
@@ -150,8 +152,8 @@ def test_two_streams_in_turn_never_spend_more_than_what_is_left(tmp_path):
     """Each knows of the charges of the other one before it decides, and writes down what it knew."""
     policy, first, second = noise_policy(), Plant(1), Plant(2)
     with (
-        Sharer(policy, SECRET, **options(tmp_path, "a.jsonl")) as one,
-        Sharer(policy, SECRET, **options(tmp_path, "b.jsonl")) as other,
+        Sharer(policy, SECRET, **options(tmp_path, "a.jsonl"), resolution=0.0) as one,
+        Sharer(policy, SECRET, **options(tmp_path, "b.jsonl"), resolution=0.0) as other,
     ):
         for _ in range(40):
             run(one, first, 1)
@@ -168,7 +170,7 @@ def test_two_streams_in_turn_never_spend_more_than_what_is_left(tmp_path):
 def test_a_charge_that_another_stream_made_impossible_is_decided_again(tmp_path, monkeypatch):
     """The other one spends between the decision and the reservation: the release must not go out as it is."""
     policy, plant, elsewhere = noise_policy(), Plant(1), []
-    with Sharer(policy, SECRET, **options(tmp_path, "a.jsonl")) as one:
+    with Sharer(policy, SECRET, **options(tmp_path, "a.jsonl"), resolution=0.0) as one:
         run(one, plant, 5)
         reserve = SecretAccount.reserve
 
@@ -228,7 +230,7 @@ def test_a_mark_is_on_the_disk_before_the_release_is_answered(tmp_path, monkeypa
         sync(file)
         synced.append(os.readlink(f"/proc/self/fd/{file}").rsplit("/", 1)[1])
 
-    with Sharer(private_policy(), SECRET, **options(tmp_path)) as sharer:
+    with Sharer(private_policy(), SECRET, **options(tmp_path), resolution=0.0) as sharer:
         sharer.share([0.1], [0.0])
         monkeypatch.setattr(os, "fdatasync", noted)
         sharer.share([0.2], [0.0])
@@ -237,7 +239,7 @@ def test_a_mark_is_on_the_disk_before_the_release_is_answered(tmp_path, monkeypa
 
 def test_a_mark_that_cannot_be_written_holds_the_release_back(tmp_path, monkeypatch):
     """The line is in the ledger then; asked again, it does not go out before the mark is there."""
-    with Sharer(noise_policy(), SECRET, **options(tmp_path)) as sharer:
+    with Sharer(noise_policy(), SECRET, **options(tmp_path), resolution=0.0) as sharer:
         sharer.share([0.1], [0.0])
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", short_of(os.pwrite, 4096))
@@ -246,7 +248,7 @@ def test_a_mark_that_cannot_be_written_holds_the_release_back(tmp_path, monkeypa
         for _ in range(2):
             with pytest.raises(OSError, match="Start again"):
                 sharer.share([0.2], [0.0], step=2)
-    with Sharer(noise_policy(), SECRET, **options(tmp_path)) as sharer:
+    with Sharer(noise_policy(), SECRET, **options(tmp_path), resolution=0.0) as sharer:
         assert sharer.next_step == 3 and sharer.share([9.0], [0.0], step=2).receipt.step == 2
 
 
@@ -256,7 +258,7 @@ def short_of(write, size):
 
 
 def test_the_head_goes_out_with_the_release_and_is_that_of_the_chain(tmp_path):
-    with Sharer(noise_policy(), SECRET, **options(tmp_path)) as sharer:
+    with Sharer(noise_policy(), SECRET, **options(tmp_path), resolution=0.0) as sharer:
         heads = [one.receipt.head for one in run(sharer, Plant(3), 4)]
     kept = [json.loads(line)["chain"] for line in (tmp_path / "ledger.jsonl").read_bytes().splitlines()]
     assert heads == kept[1:] and len(set(heads)) == 4

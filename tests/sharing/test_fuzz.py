@@ -63,7 +63,7 @@ class Tape(File):
 def sharing(**options):
     with jax.enable_x64(True):
         policy = GaussianNoise(Gain(), jnp.asarray([SD]))
-    return Sharer(policy, SECRET, on_alarm="warn", **options)
+    return Sharer(policy, SECRET, on_alarm="warn", **options, resolution=0.0)
 
 
 def served(sharer, content):

@@ -150,7 +150,7 @@ def entries(secret, states, monkeypatch, **options):
     tossed = np.random.default_rng(4).integers(1 << 31, 1 << 32, (100, 2)).astype(np.uint32)
     coins = iter(tossed)
     monkeypatch.setattr(engines_module, "_coins", lambda: next(coins))
-    with Sharer(noise_policy(), secret, seed=5, on_alarm="warn", **options) as sharer:
+    with Sharer(noise_policy(), secret, seed=5, on_alarm="warn", **options, resolution=0.0) as sharer:
         made = [
             sharer.share([state], [external]).receipt
             for state, external in zip(states, inputs(0)[1], strict=True)

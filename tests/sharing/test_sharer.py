@@ -47,7 +47,9 @@ def story(tmp_path_factory):
     """A stream with a gap and two faults, closed and opened again; what was said, and the ledger."""
     path = tmp_path_factory.mktemp("stream") / "ledger.jsonl"
     plant, made = Plant(), []
-    with Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=path) as sharer:
+    with Sharer(
+        noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=path, resolution=0.0
+    ) as sharer:
         made += run(sharer, plant, 4)
         made.append(sharer.share([math.nan], [plant.external]))
         plant.step(None)
@@ -56,7 +58,9 @@ def story(tmp_path_factory):
         plant.step(None)  # step 7 never comes
         made.append(sharer.share([plant.state], [plant.external], step=8))
         before = sharer.accountant.total()
-    with Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=path) as sharer:
+    with Sharer(
+        noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=path, resolution=0.0
+    ) as sharer:
         assert sharer.accountant.total() == before and sharer.next_step == 9
         plant.step(None if made[-1].shared is None else made[-1].shared[0])
         made += run(sharer, plant, 20)
@@ -112,7 +116,7 @@ def test_releases_are_the_state_plus_the_noise_of_the_policy():
     errors = []
     for seed in (0, 0):
         plant, own = Plant(seed), []
-        with Sharer(noise_policy(), SECRET, seed=7) as sharer:
+        with Sharer(noise_policy(), SECRET, seed=7, resolution=0.0) as sharer:
             for _ in range(400):
                 made = sharer.share({"level": plant.state}, {"push": plant.external})
                 own.append((value(made) - plant.state) / NOISE)
@@ -133,8 +137,8 @@ def test_private_randomness_comes_from_the_operating_system(monkeypatch):
 def test_streams_of_one_secret_share_a_budget():
     together = Accountant(0.1)
     with (
-        Sharer(noise_policy(), SECRET, shared_budget=together) as first,
-        Sharer(noise_policy(), SECRET, shared_budget=together) as second,
+        Sharer(noise_policy(), SECRET, shared_budget=together, resolution=0.0) as first,
+        Sharer(noise_policy(), SECRET, shared_budget=together, resolution=0.0) as second,
     ):
         for sharer in (first, second, first):
             run(sharer, Plant(3), 8)
@@ -149,15 +153,15 @@ def test_an_edited_ledger_another_policy_and_a_second_process_are_refused(story,
     lines[3] = lines[3].replace(b'"charge":0', b'"charge":1', 1)
     copy.write_bytes(b"".join(lines))
     with pytest.raises(LedgerError, match="line 4"):
-        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy)
+        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy, resolution=0.0)
     copy.write_bytes(path.read_bytes())
     with pytest.raises(LedgerError, match="another stream"):
-        Sharer(noise_policy(), SECRET, budget=2 * BUDGET, exhausted="withhold", ledger=copy)
+        Sharer(noise_policy(), SECRET, budget=2 * BUDGET, exhausted="withhold", ledger=copy, resolution=0.0)
     with (
-        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy),
+        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy, resolution=0.0),
         pytest.raises(LedgerError, match="another process"),
     ):
-        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy)
+        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy, resolution=0.0)
 
 
 def test_a_ledger_that_this_program_would_have_charged_otherwise_is_refused(story, tmp_path, monkeypatch):
@@ -172,7 +176,7 @@ def test_a_ledger_that_this_program_would_have_charged_otherwise_is_refused(stor
 
     monkeypatch.setattr(StepEngine, "again", otherwise)
     with pytest.raises(LedgerError, match="Step 1 of the ledger was charged otherwise"):
-        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy)
+        Sharer(noise_policy(), SECRET, budget=BUDGET, exhausted="withhold", ledger=copy, resolution=0.0)
 
 
 def test_a_secret_outside_the_prior_is_noticed():
@@ -184,7 +188,7 @@ def test_a_secret_outside_the_prior_is_noticed():
 
 
 def test_strict_raises_and_takes_no_step():
-    with Sharer(noise_policy(), SECRET, strict=True) as sharer:
+    with Sharer(noise_policy(), SECRET, strict=True, resolution=0.0) as sharer:
         with pytest.raises(Fault, match=r"state\.level must be finite"):
             sharer.share([math.inf], [0.0])
         assert sharer.next_step == 1
@@ -217,7 +221,7 @@ def test_the_counterfactual_policy_goes_on_from_its_private_memory(tmp_path):
         plant.step(made[-1])
 
     for steps in (4, 5, 3):
-        with Sharer(private_policy(), SECRET, ledger=ledger, memory=memory) as sharer:
+        with Sharer(private_policy(), SECRET, ledger=ledger, memory=memory, resolution=0.0) as sharer:
             for _ in range(steps):
                 once(sharer)
             keep = sharer.ledger.append
@@ -239,11 +243,11 @@ def test_a_lost_memory_costs_distortion_and_nothing_else(tmp_path):
     releases = []
     for seed in (1, 2):
         ledger, plant = tmp_path / f"{seed}.jsonl", Plant(seed)
-        with Sharer(private_policy(), SECRET, ledger=ledger) as sharer:
+        with Sharer(private_policy(), SECRET, ledger=ledger, resolution=0.0) as sharer:
             for _ in range(3):
                 sharer.share([plant.state], [0.5])
                 plant.step(None)
-        with Sharer(private_policy(), SECRET, ledger=ledger) as sharer:
+        with Sharer(private_policy(), SECRET, ledger=ledger, resolution=0.0) as sharer:
             releases.append(value(sharer.share([plant.state], [0.5])))
     assert releases[0] == releases[1]
 
@@ -253,7 +257,10 @@ def test_a_state_out_of_range_is_moved_to_the_edge(monkeypatch):
     monkeypatch.setattr(engines_module, "_coins", lambda: np.array([1, 2], np.uint32))
     with jax.enable_x64(True):
         policy = GaussianNoise(Platoon(), jnp.asarray([0.3, 0.5]))
-    with Sharer(policy, 0, seed=1) as one, Sharer(policy, 0, seed=1) as other:
+    with (
+        Sharer(policy, 0, seed=1, resolution=0.0) as one,
+        Sharer(policy, 0, seed=1, resolution=0.0) as other,
+    ):
         for first, second, same in ((90.0, 60.0, True), (15.0, 16.0, False)):
             made = [
                 value(sharer.share([speed, 20.0], [15.0, 15.0, 20.0]))
@@ -267,7 +274,7 @@ def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, m
     monkeypatch.setattr(snapshots, "EVERY", 20)
     path, plant = tmp_path / "ledger.jsonl", Plant(8)
     files = {"ledger": path, "account": tmp_path / "account"}
-    with Sharer(noise_policy(), SECRET, budget=1.0, **files) as sharer:
+    with Sharer(noise_policy(), SECRET, budget=1.0, **files, resolution=0.0) as sharer:
         run(sharer, plant, 47)
     kept = snapshots.beside(path)
     states, replayed, again = [], [], StepEngine.again
@@ -282,7 +289,7 @@ def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, m
             kept.unlink()
         else:
             kept.write_bytes(change(kept.read_bytes()))
-        with Sharer(noise_policy(), SECRET, budget=1.0, **files) as sharer:
+        with Sharer(noise_policy(), SECRET, budget=1.0, **files, resolution=0.0) as sharer:
             states.append((sharer._engine.snapshot(), sharer.accountant.total(), sharer.next_step))
     assert states[0] == states[1] == states[2]
     assert replayed == [*range(41, 48), *range(1, 48), *range(1, 48)]

@@ -38,13 +38,15 @@ def test_at_least_a_third_of_the_kills_are_between_write_and_emit():
 def test_a_replay_has_the_belief_of_the_process_that_lived_on(tmp_path, exhausted):
     """To the last bit, over faults, gaps and refusals."""
     path, plant, options = tmp_path / "ledger.jsonl", Plant(2), {"budget": 0.2, "exhausted": exhausted}
-    with Sharer(noise_policy(), SECRET, ledger=path, **options) as alive:
+    with Sharer(noise_policy(), SECRET, ledger=path, **options, resolution=0.0) as alive:
         run(alive, plant, 25)
         alive.share([float("nan")], [0.3])
         alive.share([plant.state], [plant.external], step=30)
         run(alive, plant, 10)
         shutil.copy(path, tmp_path / "copy.jsonl")
-        with Sharer(noise_policy(), SECRET, ledger=tmp_path / "copy.jsonl", **options) as again:
+        with Sharer(
+            noise_policy(), SECRET, ledger=tmp_path / "copy.jsonl", **options, resolution=0.0
+        ) as again:
             assert again.next_step == alive.next_step == 41
             assert again.accountant.total() == alive.accountant.total()
             check_beliefs(again, alive)
@@ -131,7 +133,7 @@ def test_a_memory_knows_how_long_the_ledger_was(tmp_path):
 def lost(memory, harm, other):
     """The release after three steps and a restart, the memory being harmed in between."""
     ledger = memory.with_name(f"{harm}.jsonl")
-    with Sharer(private_policy(), SECRET, ledger=ledger, memory=memory) as sharer:
+    with Sharer(private_policy(), SECRET, ledger=ledger, memory=memory, resolution=0.0) as sharer:
         run(sharer, Plant(1), 3)
     whole = memory.read_bytes()
     memory.unlink()
@@ -141,7 +143,7 @@ def lost(memory, harm, other):
         memory.write_bytes(whole[:100] + b"\xff" * 20 + whole[120:])
     elif harm == "another stream":
         memory.write_bytes(other)
-    with Sharer(private_policy(), SECRET, ledger=ledger, memory=memory) as sharer:
+    with Sharer(private_policy(), SECRET, ledger=ledger, memory=memory, resolution=0.0) as sharer:
         return sharer.share([0.5], [0.4]).shared, whole
 
 

@@ -27,6 +27,8 @@ TITLE = "What shared platoon data tell about the driver"
 
 BUDGET = 0.1  # nats
 
+RESOLUTION = 0.01  # of the sensor, m/s and m
+
 
 @dataclass(frozen=True)
 class Size:
@@ -159,7 +161,7 @@ class Demo:
         vehicle = Vehicle(system, SECRET, seed=size.audit.seed)
         policy = runs.load_policy(folder, system)
         with (
-            Sharer(policy, SECRET, budget=BUDGET, ledger=ledger) as sharer,
+            Sharer(policy, SECRET, budget=BUDGET, ledger=ledger, resolution=RESOLUTION) as sharer,
             view(system.shared_fields) as show,
         ):
             for _ in range(size.live):

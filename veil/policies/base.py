@@ -1,16 +1,18 @@
 """The contract of a sharing policy: from public knowledge to the kernel of a release."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from veil.beliefs.base import Belief, PriorBelief
 from veil.laws import Grid, Kernel, Law, SwitchedLaw, to_grid
 from veil.systems.base import System, output_grid, state_grid
+from veil.systems.variants import with_resolution
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State
 
 Time = Int[Array, ""]
@@ -245,6 +247,23 @@ def sensed(policy: Policy) -> Policy:
         behind = sensed(inner)
         return policy if behind is inner else eqx.tree_at(lambda whole: whole.inner, policy, behind)
     return Sensed(policy) if has_resolution(policy.system) else policy
+
+
+def with_sensor(policy: Policy, resolution: float | Mapping[str, float]) -> Policy:
+    """The same policy for the same system with a resolution, see `veil.systems.with_resolution`.
+
+    Args:
+        policy: any policy.
+        resolution: step of the sensor for every field of the state, or by their names.
+    """
+
+    def is_system(node: object) -> bool:
+        return isinstance(node, System)
+
+    def sensor(node: object) -> object:
+        return with_resolution(node, resolution) if isinstance(node, System) else node
+
+    return jax.tree.map(sensor, policy, is_leaf=is_system)
 
 
 class Sensed(Wrapping):

@@ -10,16 +10,18 @@ one, and by Ville's inequality it ever reaches 1/α with probability at most α,
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from veil.laws import recovered
-from veil.systems.base import System
-from veil.types import External, Secret, State
+from veil.beliefs.readings import CellFilter
+from veil.laws import recovered, to_grid
+from veil.systems.base import System, state_grid
+from veil.types import External, Key, Secret, State
 
 OnAlarm = Literal["blind", "stop", "warn"]
 
@@ -59,29 +61,62 @@ def alarm_charge(level: float, steps: int = LONGEST_STREAM) -> float:
     return entropy + level * math.log(steps + 1.0)
 
 
-def surprise(
-    system: System, secret: Secret, state: State, external: External, after: State
-) -> Float[Array, "K_plus_1 N"]:
-    """The noise of a step, and below it where other parameters would have expected that noise. Private.
+class Surprise(NamedTuple):
+    """What a step says about the model. Private.
 
-    NaN where a value does not determine the noise.
+    Attributes:
+        rows: the noise of the step, NaN where a value does not determine it; below it, where other parameters
+            would have expected that noise.
+        cell: log-weights of the points of the cell that the state was read in; none without a resolution.
+    """
+
+    rows: Float[Array, "K_plus_1 N"]
+    cell: Float[Array, " J"]
+
+
+def unknown_cell(system: System) -> Float[Array, " J"]:
+    """Log-weights of the points of a cell in which the state may be anywhere; none without a resolution."""
+    return CellFilter(system).anywhere() if any(state_grid(system)) else jnp.zeros(0)
+
+
+def surprise(
+    system: System,
+    secret: Secret,
+    state: State,
+    external: External,
+    after: State,
+    *,
+    cell: Float[Array, " J"],
+    key: Key,
+) -> Surprise:
+    """The noise of a step by the model of its reading.
 
     Args:
         system: the owner's model.
         secret: the owner's.
-        state: x_t.
+        state: x_t, or its reading.
         external: w_t.
-        after: x_{t+1}.
+        after: x_{t+1}, or its reading.
+        cell: what is known about where in its cell x_t is, see `unknown_cell`.
+        key: private randomness.
     """
-    law = system.transition(secret, state, external)
-    noise = recovered(law, after, jnp.full_like(after, jnp.nan))
+    law, grid = system.transition(secret, state, external), state_grid(system)
+    if any(grid):
+        cells = CellFilter(system)
+        reading = to_grid(after, grid)
+        uniform = jr.uniform(key, reading.shape, reading.dtype)
+        found = cells.whiten(cells.predict(secret, to_grid(state, grid), cell, external), reading, uniform)
+        noise, cell = jnp.where(jnp.diagonal(law.scale) > 0, found.noise, jnp.nan), found.log_weights
+    else:
+        noise = recovered(law, after, jnp.full_like(after, jnp.nan))
 
     def shift(other: Secret) -> Array:
         mean = system.transition(other, state, external).mean
         return recovered(law, mean, jnp.zeros_like(after))
 
     shifts = jax.vmap(shift)(_other_plants(system, secret))
-    return jnp.concatenate([noise[None], jnp.clip(jnp.nan_to_num(shifts), -_FAR, _FAR)])
+    rows = jnp.concatenate([noise[None], jnp.clip(jnp.nan_to_num(shifts), -_FAR, _FAR)])
+    return Surprise(rows, cell)
 
 
 def _other_plants(system: System, secret: Secret) -> Float[Array, "K P"]:

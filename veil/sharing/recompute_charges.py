@@ -16,7 +16,7 @@ from veil.beliefs.base import Belief
 from veil.io import fingerprint
 from veil.laws import Components
 from veil.leakage.mutual_information import mutual_information
-from veil.policies.base import Policy
+from veil.policies.base import Policy, sensed, with_sensor
 from veil.policies.budgeted import Budgeted, Exhausted
 from veil.sharing.account import Account
 from veil.sharing.budget import budgeted
@@ -72,6 +72,9 @@ def rebuilt(
         steps: over which a blurring policy divides its budget.
         particles: per secret, to charge by particles.
     """
+    steps_read = account.about.get("resolution") or {}
+    if steps_read:
+        policy = with_sensor(policy, steps_read)
     with jax.enable_x64(True):
         made = budgeted(as_float64(policy), account.budget, exhausted, steps=steps, particles=particles)
         if fingerprint(made) != account.about["policy"]:
@@ -79,7 +82,9 @@ def rebuilt(
                 f"{account.path} was written by another policy, or by another version of it (veil "
                 f"{account.about.get('veil')}). Give the policy and the flags that the stream was begun with."
             )
-    return made
+    behind = sensed(made)
+    assert isinstance(behind, Budgeted)  # the sensor is inside the budget
+    return behind
 
 
 def recompute_charges(

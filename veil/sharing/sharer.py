@@ -3,7 +3,7 @@
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from veil.io import fingerprint
-from veil.policies.base import Policy
+from veil.policies.base import Policy, has_resolution, with_sensor
 from veil.policies.budgeted import Exhausted
 from veil.sharing import snapshots
 from veil.sharing.account import ROUNDING, Accountant, BudgetError
@@ -78,6 +78,10 @@ class Sharer:
             charged for them at the start.
         alarm_level: probability that the alarm ever comes where the model is right.
         most_missing: steps that a gap may have; a step further ahead is a fault.
+        resolution: step in which the sensor reads every field of the state, or steps by the names of the
+            fields, in their units; releases are emitted in the same steps. By default that of the policy's
+            system, which must have one unless true data are shared. 0 takes the states for real numbers, as
+            in a simulation; charges do not hold then for a sensor that rounds.
         strict: raise `Fault` at unusable input instead of withholding the release.
         system: what the ledger calls the system; by default the name of its class, in snake case.
         progress: called with the number of steps of an old ledger that were replayed, and their total.
@@ -104,10 +108,20 @@ class Sharer:
         on_alarm: OnAlarm = "blind",
         alarm_level: float = LEVEL,
         most_missing: int = MOST_MISSING,
+        resolution: float | Mapping[str, float] | None = None,
         strict: bool = False,
         system: str = "",
         progress: Callable[[int, int], None] = lambda done, total: None,
     ):
+        if resolution is not None:
+            policy = with_sensor(policy, resolution)
+        elif not (policy.shares_truth or has_resolution(policy.system)):
+            names = ", ".join(field.name for field in policy.system.state_fields)
+            raise ValueError(
+                f"Say by `resolution` in which steps the sensor reads {names}: every sensor rounds, and what "
+                "rounding leaves in the last digits tells the secret. Only simulated states have a "
+                "resolution of 0."
+            )
         if on_alarm not in get_args(OnAlarm):
             raise ValueError(f"on_alarm must be one of {', '.join(get_args(OnAlarm))}; got {on_alarm!r}.")
         self.system, self.strict, self._most_missing = policy.system, strict, most_missing
@@ -424,6 +438,11 @@ def _about(policy: Policy, budget: float, name: str) -> dict[str, Any]:
         "budget": None if math.isinf(budget) else budget,
         "external": [field.name for field in system.external_fields],
         "shared": [field.name for field in system.shared_fields],
+        "resolution": {
+            field.name: field.resolution
+            for field in (*system.state_fields, *system.shared_fields)
+            if field.resolution
+        },
     }
 
 

@@ -7,6 +7,7 @@ cache of compiled programs.
 
 import os
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,9 +18,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, UInt32
 
 from veil.beliefs.base import Belief
-from veil.policies.base import Decision, Memory, Policy, sensed
+from veil.laws import Grid
+from veil.policies.base import Decision, Memory, Policy, emission_grid, sensed
 from veil.policies.geometry import expected_start
-from veil.sharing.alarm import surprise
+from veil.sharing.alarm import Surprise, surprise, unknown_cell
 from veil.sharing.ledger import MISSING, Entry
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot, packed, unpacked
 from veil.step import StreamOverride, WorldState, first_belief, share
@@ -82,10 +84,11 @@ def live_step(policy: Policy):
         secret: Secret,
         sight: OwnerObservation,
         public: PublicInput,
+        cell: Float[Array, " J"],
         coins: UInt32[Array, "2"],
-    ) -> tuple[Belief, Memory, LiveStep, Float[Array, "K_plus_1 N"]]:
+    ) -> tuple[Belief, Memory, LiveStep, Surprise]:
         state, before = clamped(system, sight.state), clamped(system, sight.state_before)
-        key, memory_key = jr.split(jr.wrap_key_data(coins))
+        key, memory_key, alarm_key = jr.split(jr.wrap_key_data(coins), 3)
         begun = jnp.where(sight.missing, system.initial(secret).mean, state)
         first = policy.init_memory(secret, begun, key=memory_key)
         updated = policy.update_memory(memory, secret, before, sight.external_before, state, key=memory_key)
@@ -103,8 +106,11 @@ def live_step(policy: Policy):
             None if policy.has_memory else made.health.log_evidence,
             _sound((after, memory, made.decision.charge), made.shared),
         )
-        noise = surprise(system, secret, sight.state_before, sight.external_before, sight.state)
-        return after, memory, live_step, jnp.where(sight.missing | sight.missing_before, jnp.nan, noise)
+        moved = sight.state_before, sight.external_before, sight.state
+        found = surprise(system, secret, *moved, cell=cell, key=alarm_key)
+        unknown = sight.missing | sight.missing_before
+        cell = jnp.where(unknown, unknown_cell(system), found.cell)
+        return after, memory, live_step, Surprise(jnp.where(unknown, jnp.nan, found.rows), cell)
 
     return step
 
@@ -142,6 +148,7 @@ class PendingStep:
         state: x_t, None where missing; private.
         external: w_t.
         noise: recovered from the last step, and where other plants expect it; NaN where unknown. Private.
+        cell: what is known about where in the cell of its reading the state is. Private.
     """
 
     step: int
@@ -151,6 +158,7 @@ class PendingStep:
     state: np.ndarray | None
     external: np.ndarray
     noise: np.ndarray
+    cell: np.ndarray
 
     @property
     def charge(self) -> float:
@@ -202,6 +210,8 @@ class StepEngine:
         start = jnp.asarray(self._anywhere)
         made = jax.eval_shape(lambda: policy.init_memory(self._secret, start, key=jr.key(0)))
         self._memory, self._ready = np.zeros(made.shape, made.dtype), False
+        self._unknown_cell = self._cell = np.asarray(unknown_cell(system), float)
+        self._grid = emission_grid(policy)
         example = self._inputs(None, self._external, 0.0, True, None)
         self._program = jax.jit(live_step(policy)).lower(*example).compile()
 
@@ -225,16 +235,18 @@ class StepEngine:
 
     def standing(self) -> tuple[Any, ...]:
         """Where the stream stands, for `stand`."""
-        return self.step, self._state, self._external, self._belief, self._memory, self._ready
+        public = self.step, self._external, self._belief
+        return public, (self._state, self._memory, self._ready, self._cell)
 
     def stand(self, standing: tuple[Any, ...]) -> None:
         """Go back to where the stream stood: what was computed since then is not in force."""
-        self.step, self._state, self._external, self._belief, self._memory, self._ready = standing
+        (self.step, self._external, self._belief), own = standing
+        self._state, self._memory, self._ready, self._cell = own
 
     def keep(self, made: PendingStep) -> None:
         """Go on from this step."""
         self.step, self._state, self._external = made.step, made.state, made.external
-        self._belief, self._memory, self._ready = made.belief, made.memory, False
+        self._belief, self._memory, self._ready, self._cell = made.belief, made.memory, False, made.cell
 
     def prepare(self, made: PendingStep, last: int) -> None:
         """Make durable what must be before the release is: without its memory a stream cannot go on.
@@ -281,11 +293,11 @@ class StepEngine:
         shared: np.ndarray | None,
     ) -> PendingStep:
         given = self._inputs(state, external, left, missing, shared)
-        belief, memory, public, noise = self._program(*given)
+        belief, memory, public, found = self._program(*given)
         public = jax.tree.map(np.asarray, public)
-        return PendingStep(
-            self.step + 1, public, belief, np.asarray(memory), state, external, np.asarray(noise)
-        )
+        public = eqx.tree_at(lambda one: one.shared, public, in_decimals(public.shared, self._grid))
+        own = (np.asarray(one) for one in found)
+        return PendingStep(self.step + 1, public, belief, np.asarray(memory), state, external, *own)
 
     def _inputs(
         self,
@@ -313,7 +325,18 @@ class StepEngine:
             flags[shared is not None],
             self._nothing if shared is None else shared,
         )
-        return self._belief, self._memory, flags[self._ready], self._secret, sight, public, _coins()
+        own = self._belief, self._memory, flags[self._ready], self._secret
+        return *own, sight, public, self._cell, _coins()
+
+
+def in_decimals(values: np.ndarray, grid: Grid) -> np.ndarray:
+    """Points of a grid as the numbers that their decimal digits stand for, if its steps are decimal ones.
+
+    A count times 0.01 is 14.370000000000001 in floating point; what goes out is 14.37.
+    """
+    places = [-int(Decimal(repr(step)).normalize().as_tuple().exponent) if step > 0 else 99 for step in grid]
+    pairs = zip(values.tolist(), places, strict=True)
+    return np.asarray([round(value, max(digits, 0)) if digits < 15 else value for value, digits in pairs])
 
 
 def _coins() -> np.ndarray:

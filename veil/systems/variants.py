@@ -179,8 +179,13 @@ def with_resolution(system: System, resolution: float | Mapping[str, float]) -> 
             + ",".join(f"{name}=0.01" for name in dict.fromkeys(names))
             + "."
         )
-    states = tuple(float(steps[field.name]) for field in system.state_fields)
-    return WithResolution(system, states, tuple(float(steps[field.name]) for field in system.shared_fields))
+    if isinstance(system, WithResolution):
+        system = system.inner
+    states, outputs = (
+        tuple(float(steps[field.name]) for field in fields)
+        for fields in (system.state_fields, system.shared_fields)
+    )
+    return WithResolution(system, states, outputs) if any((*states, *outputs)) else system
 
 
 def without_sensor(system: System) -> System:
