@@ -18,7 +18,8 @@ from veil.cli import main, share
 from veil.sharing import Ledger, Sharer
 
 NOISE = ["--policy", "noise", "--sd", "0.3"]
-USUAL = ["share", "gain", *NOISE]
+EXACT = ["--resolution", "0"]  # simulated states are not rounded
+USUAL = ["share", "gain", *NOISE, *EXACT]
 
 
 def line(step, level=0.5, push=0.0):

@@ -65,7 +65,7 @@ class Story:
         if self.policy == "noise":
             words += ["--sd", str(NOISE), "--budget", str(BUDGET)]
             words += ["--on-exhausted", self.exhausted, "--horizon", str(self.steps)]
-        return [*words, "--policy", self.policy]
+        return [*words, "--policy", self.policy, "--resolution", "0"]
 
     def heard(self, line: bytes) -> None:
         self.answers.setdefault(json.loads(line)["step"], set()).add(line)

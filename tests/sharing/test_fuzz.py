@@ -187,7 +187,7 @@ def test_the_command_lives_through_it_in_the_same_memory(tmp_path):
     secret.chmod(0o600)
     sent = [sensor.good(), *sensor.send(500), sensor.good()]
     command = [sys.executable, "-m", "veil", "share", "gain", "--policy", "noise", "--sd", str(SD)]
-    command += ["--on-alarm", "warn"]
+    command += ["--on-alarm", "warn", "--resolution", "0"]
     with (tmp_path / "errors").open("wb") as errors:
         process = subprocess.Popen(
             [*command, "--secret-file", secret, "--ledger", tmp_path / "ledger.jsonl"],

@@ -47,7 +47,7 @@ def test_the_command_survives_its_own_death_and_that_of_the_broker(broker, peers
     secret.write_text("1")
     secret.chmod(0o600)
     command = [sys.executable, "-m", "veil.cli.main", "share", "gain", "--policy", "noise", "--sd", "0.3"]
-    command += ["--budget", "0.5", "--secret-file", str(secret), "--ledger", str(path)]
+    command += ["--resolution", "0", "--budget", "0.5", "--secret-file", str(secret), "--ledger", str(path)]
     command += ["--mqtt", f"127.0.0.1:{broker.port}", "--topic-in", "in", "--topic-out", "out"]
     environment = {**os.environ, "VEIL_CACHE": str(tmp_path / "cache")}
 

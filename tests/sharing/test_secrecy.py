@@ -53,7 +53,7 @@ def lived(folder, policy, secret, seed, death=NEVER, ledger="ledger.jsonl"):
     (folder / f"secret{seed}.json").chmod(0o600)
     name = f"secret{seed}.json"  # every secret has its own file, and an account beside it
     command = ["share", "gain", "--secret-file", name, "--ledger", ledger, "--on-alarm", "warn"]
-    command += ["--accept-uncharged"]
+    command += ["--accept-uncharged", "--resolution", "0"]
     life, out = Life([*command, "--policy", policy, "--sd", str(NOISE)], folder, death), b""
     states, externals = inputs(seed)
     for step in range(1, STEPS + 1):

@@ -19,6 +19,7 @@ from veil.cli.subject import PolicyChoice, SensorChoice, check_subject, run_fold
 from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
+    from veil.policies.base import Policy
     from veil.sharing.sharer import Sharer
 
 
@@ -163,7 +164,7 @@ class Share:
     Exit code 2: a mistake on the command line; 1: a fault with --strict, or a file or output that
     cannot be written; 4: stopped by an alarm; 130: stopped by Ctrl-C.
 
-    Example: `veil share runs/platoon-pathwise --secret-file driver.json --budget 0.1 < sensor.jsonl`
+    Example: `veil share runs/platoon-pathwise --secret-file driver.json --resolution 0.01 < sensor.jsonl`
     """
 
     run_or_system: Annotated[str, Flag("RUN", positional=True, names=SYSTEMS)]
@@ -274,9 +275,11 @@ class Share:
             place, _, policy = subject(self.run_or_system, self.sharing, self.sensor, self.trust_code)
             secret = read_secret(self.secret_file, policy.system)
             self.check_covered(in_prior(secret, policy.system) or policy.has_memory)
+            self.check_sensor(policy)
             sharer = Sharer(
                 policy,
                 secret,
+                resolution=self.sensor.steps(),
                 budget=self.budget,
                 exhausted=self.on_exhausted,  # pyright: ignore[reportArgumentType]
                 steps=self.horizon,
@@ -298,6 +301,21 @@ class Share:
         if sharer.alarmed:
             tell(sharer.alarm_sentence())
         return sharer
+
+    def check_sensor(self, policy: "Policy") -> None:
+        """Refuse a stream that does not say in which steps its sensor reads."""
+        from veil.policies.base import has_resolution
+
+        if self.sensor.steps() is not None or policy.shares_truth or has_resolution(policy.system):
+            return
+        fields = policy.system.state_fields
+        units = ", ".join(field.unit for field in fields if field.unit)
+        example = ",".join(f"{field.name}=0.01" for field in fields)
+        raise Mistake(
+            f"say in which steps the sensor reads: --resolution {example}{f' ({units})' if units else ''}. "
+            "Every sensor rounds, and what rounding leaves in the last digits tells the secret. "
+            "--resolution 0 is for simulated states, which are not rounded."
+        )
 
     def check_covered(self, covered: bool) -> None:
         """Refuse a secret that no charge speaks of, unless the owner accepts that."""
