@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from veil.cli.console import Mistake, bars, complain, grid, known
 from veil.cli.parser import Flag
 from veil.cli.share import EXHAUSTED, LEDGER
-from veil.cli.subject import RUN, PolicyChoice, SensorChoice, build_system, check_code, is_own, run_system
+from veil.cli.subject import RUN, PolicyChoice, build_system, check_code, is_own, run_system
 from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ class Ledger:
     out: Annotated[Path | None, Flag(default=PLACE)] = None
     """File for the picture"""
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
-    sensor: SensorChoice = field(default_factory=SensorChoice)
     on_exhausted: str = "blind"
     """What `veil share` does at the end of the budget"""
     horizon: int = 50
@@ -67,8 +66,8 @@ class Ledger:
         if self.rows < 0:
             raise Mistake("--rows is a count of steps, 0 or more.")
         known("--on-exhausted", self.on_exhausted, EXHAUSTED)
-        flags = self.sharing, self.sensor, self.on_exhausted, self.horizon, self.charge_particles
-        if not self.recompute and flags != (PolicyChoice(), SensorChoice(), "blind", 50, 0):
+        flags = self.sharing, self.on_exhausted, self.horizon, self.charge_particles
+        if not self.recompute and flags != (PolicyChoice(), "blind", 50, 0):
             raise Mistake("the flags of the policy are for --recompute; add it, or leave them out.")
         if self.recompute and self.trained and self.sharing != PolicyChoice():
             raise Mistake(f"{self.trained} has its own policy; leave out --policy and its flags.")
@@ -144,7 +143,7 @@ class Ledger:
         if system_name(place) != name or not (is_own(place) or place in SYSTEMS):
             raise Mistake(f"the ledger is about {name}; say where that is, as --system FILE.py:{name}.")
         choice = replace(self.sharing, policy=str(self.trained)) if self.trained else self.sharing
-        return choice.build(self.sensor.wrap(build_system(place), choice.run), place)
+        return choice.build(build_system(place), place)
 
     def show(self, account: "Account", again: "list[RecomputedCharges]") -> None:
         """The last steps, the sums, and what computing them again says."""
