@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 from scipy import stats
@@ -93,7 +94,8 @@ def test_what_is_not_known_is_not_bet_on_and_what_is_wild_is_no_error():
 def test_the_noise_and_the_shifts_are_those_of_the_transition(float64):
     """By hand on the gain loop: (x' − θx − w)/sd, and what another θ would have expected."""
     system = as_float64(Gain())
-    rows = np.asarray(surprise(system, *map(jnp.asarray, ([0.6], [2.0], [0.5], [1.4]))))
+    step = map(jnp.asarray, ([0.6], [2.0], [0.5], [1.4]))
+    rows = np.asarray(surprise(system, *step, cell=jnp.zeros(0), key=jr.key(0)).rows)
     others = [*(0.6 * np.array(FACTORS)), 0.3, 0.6, 0.9]
     assert np.allclose(rows[0], (1.4 - 0.6 * 2.0 - 0.5) / 0.3)
     assert np.allclose(rows[1:, 0], [(other - 0.6) * 2.0 / 0.3 for other in others])
@@ -199,8 +201,7 @@ def test_a_degenerate_axis_is_passed_over(float64):
         def transition(self, secret, state, external):
             return law
 
-    rows = np.asarray(
-        surprise(Still(), jnp.asarray([0.6]), jnp.zeros(2), jnp.zeros(1), jnp.asarray([0.5, 0.0]))
-    )
+    step = jnp.asarray([0.6]), jnp.zeros(2), jnp.zeros(1), jnp.asarray([0.5, 0.0])
+    rows = np.asarray(surprise(Still(), *step, cell=jnp.zeros(0), key=jr.key(0)).rows)
     assert rows[0, 0] == 0.5 and np.isnan(rows[0, 1]) and np.all(np.isfinite(rows[1:]))
     assert Bets(np.zeros(0), np.full(2, np.nan)).after(rows).count == 1

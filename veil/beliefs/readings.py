@@ -84,6 +84,25 @@ class CellFilter(eqx.Module):
         fit = int(MOST_POINTS ** (1.0 / max(rounded, 1)) + 1e-9)
         self.points = max(2, min(MOST_PER_AXIS, fit)) if points is None else points
 
+    def too_coarse(self) -> tuple[str, ...]:
+        """Names of the fields whose resolution the points of a cell do not resolve.
+
+        A step may be as many sd of one step's noise, at the start, as there are points per axis. Up to there
+        the excess log-loss was found to be below 2e-5 nats in 50 steps (docs/resolution.md).
+        """
+        system = self.system
+
+        def smallest(secret: Secret) -> Array:
+            law = system.transition(secret, system.initial(secret).mean, system.initial_external())
+            return jnp.sqrt(jnp.diagonal(law.covariance))
+
+        least = np.asarray(jnp.min(jax.vmap(smallest)(system.prior.secrets), axis=0))
+        return tuple(
+            field.name
+            for field, step, sd in zip(system.state_fields, self.resolution, least, strict=True)
+            if step > self.points * sd
+        )
+
     @property
     def uniform_size(self) -> int:
         """How many uniform numbers one reading takes."""

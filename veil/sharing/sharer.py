@@ -11,6 +11,7 @@ from typing import Any, get_args
 import jax
 import numpy as np
 
+from veil.beliefs.readings import CellFilter
 from veil.io import fingerprint
 from veil.policies.base import Policy, has_resolution, with_sensor
 from veil.policies.budgeted import Exhausted
@@ -121,6 +122,13 @@ class Sharer:
                 f"Say by `resolution` in which steps the sensor reads {names}: every sensor rounds, and what "
                 "rounding leaves in the last digits tells the secret. Only simulated states have a "
                 "resolution of 0."
+            )
+        coarse = CellFilter(policy.system).too_coarse() if policy.recovers_noise else ()
+        if coarse:
+            raise ValueError(
+                f"The sensor reads {', '.join(coarse)} in steps too coarse for the noise of one step: "
+                "nothing is proved about what this policy leaks then. Use a finer sensor, or a policy that "
+                "adds noise."
             )
         if on_alarm not in get_args(OnAlarm):
             raise ValueError(f"on_alarm must be one of {', '.join(get_args(OnAlarm))}; got {on_alarm!r}.")
