@@ -49,7 +49,7 @@ def fuzz(count: int = 20_000) -> dict[str, Any]:
         with jax.enable_x64(True), tempfile.TemporaryDirectory() as folder:
             policy = GaussianNoise(as_float64(system), jnp.asarray(sd))
             files: dict[str, Any] = {"ledger": Path(folder) / "ledger", "account": Path(folder) / "account"}
-            with Sharer(policy, 1, on_alarm="warn", **files) as sharer:
+            with Sharer(policy, 1, on_alarm="warn", **files, resolution=0.0) as sharer:
                 lines = list(fuzzed_lines(system, count, lambda: sharer.next_step))
                 began, before, answers = time.monotonic(), 0, 0
                 for start in range(0, count, 500):
@@ -61,7 +61,7 @@ def fuzz(count: int = 20_000) -> dict[str, Any]:
                     answers += len(made)
                     before = before or _resident() * (start >= 2000)
                 grown, steps = _resident() - before, len(sharer.ledger)
-            with Sharer(policy, 1, on_alarm="warn", **files) as again:
+            with Sharer(policy, 1, on_alarm="warn", **files, resolution=0.0) as again:
                 assert again.next_step == steps + 1  # it goes on after all that
         found[name] = {
             "lines": count,
@@ -156,8 +156,8 @@ def share_two(folder: Path, number: int, worker: int) -> None:
         }
         names = [folder / f"{worker}-{k}.jsonl" for k in range(2)]
         with (
-            Sharer(policy, 1, ledger=names[0], **options) as one,
-            Sharer(policy, 1, ledger=names[1], **options) as other,
+            Sharer(policy, 1, ledger=names[0], **options, resolution=0.0) as one,
+            Sharer(policy, 1, ledger=names[1], **options, resolution=0.0) as other,
         ):
             plants = [Plant(1000 * number + 2 * worker + k) for k in range(2)]
             while one.next_step <= 40:

@@ -133,11 +133,11 @@ def test_after_an_alarm_the_stream_is_blind_and_stays_so(tmp_path, make):
     """Over a restart as well; the ledger says since when, and what the owner may rely on."""
     files: dict[str, Any] = {"ledger": tmp_path / "ledger", "account": tmp_path / "account"}
     plant = Plant(0, **WRONG)
-    with Sharer(make(), SECRET, **files) as sharer:
+    with Sharer(make(), SECRET, **files, resolution=0.0) as sharer:
         run(sharer, plant, 60)
         alarmed, reason = sharer.alarmed, sharer.alarm
         assert 2 <= alarmed < 40 and "Charges mean nothing from this step on" in sharer.alarm_sentence()
-    with Sharer(make(), SECRET, **files) as sharer:
+    with Sharer(make(), SECRET, **files, resolution=0.0) as sharer:
         assert (sharer.alarmed, sharer.alarm) == (alarmed, reason)
         run(sharer, plant, 5)
         entries = list(sharer.ledger)
@@ -155,7 +155,7 @@ def test_blind_after_an_alarm_means_that_states_have_no_part_in_it():
     """Two plants from the alarm on, the same inputs: the same releases."""
     made = []
     for seed in (1, 2):
-        with Sharer(noise_policy(), SECRET, seed=3) as sharer:
+        with Sharer(noise_policy(), SECRET, seed=3, resolution=0.0) as sharer:
             numbers = np.random.default_rng(0)
             with pytest.MonkeyPatch.context() as patch:
                 tossed = iter(np.random.default_rng(5).integers(0, 2**32, (500, 2), np.uint32))
@@ -170,12 +170,12 @@ def test_blind_after_an_alarm_means_that_states_have_no_part_in_it():
 
 def test_stop_ends_the_stream_and_warn_does_not():
     with (
-        Sharer(noise_policy(), SECRET, on_alarm="stop") as sharer,
+        Sharer(noise_policy(), SECRET, on_alarm="stop", resolution=0.0) as sharer,
         pytest.raises(AlarmStop, match="ends here"),
     ):
         run(sharer, Plant(0, **WRONG), 60)
     assert len(sharer.ledger) == sharer.alarmed
-    with Sharer(noise_policy(), SECRET, on_alarm="warn") as sharer:
+    with Sharer(noise_policy(), SECRET, on_alarm="warn", resolution=0.0) as sharer:
         made = run(sharer, Plant(0, **WRONG), 60)
         assert sharer.alarmed and Counter(one.receipt.decision for one in made) == {"released": 60}
         assert not any("alarmed" in entry for entry in sharer.ledger)  # nobody but the owner knows
@@ -187,7 +187,7 @@ def test_a_plant_that_is_the_model_is_left_alone(tmp_path):
     files: dict[str, Any] = {"ledger": tmp_path / "ledger", "account": tmp_path / "account"}
     plant, counts = Plant(3), []
     for _ in range(3):
-        with Sharer(noise_policy(), SECRET, **files) as sharer:
+        with Sharer(noise_policy(), SECRET, **files, resolution=0.0) as sharer:
             run(sharer, plant, 40)
             counts.append(sharer._bets.count)
             assert not sharer.alarm

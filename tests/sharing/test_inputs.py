@@ -49,12 +49,12 @@ def test_numbers_beyond_all_measure_do_not_end_the_stream(tmp_path, make):
         "account": tmp_path / "account",
         "on_alarm": "warn",
     }
-    with Sharer(make(), SECRET, **files) as sharer:
+    with Sharer(make(), SECRET, **files, resolution=0.0) as sharer:
         odd = [line(1, 0.2), line(2, 1e308), line(3, 0.1, 1e308), line(4, -1e308), line(5, 0.1, -1e9)]
         answers = said(sharer, *odd, line(6, 0.3), line(7, 0.1))
         assert [one["step"] for one in answers] == [1, 2, 3, 4, 5, 6, 7]
         assert answers[2]["shared"] is None and answers[0]["shared"] is not None
-    with Sharer(make(), SECRET, **files) as sharer:
+    with Sharer(make(), SECRET, **files, resolution=0.0) as sharer:
         assert sharer.next_step == 8 and said(sharer, line(8, 0.1))[0]["step"] == 8
 
 
@@ -63,7 +63,7 @@ def test_what_the_model_makes_no_number_of_is_a_fault_and_leaves_no_trace(monkey
     beliefs = []
     monkeypatch.setattr("veil.sharing.step_program._coins", lambda: np.array([1, 2], np.uint32))
     for harm in (True, False):
-        with Sharer(noise_policy(), SECRET, seed=3) as sharer:
+        with Sharer(noise_policy(), SECRET, seed=3, resolution=0.0) as sharer:
             sharer.share([0.1], [0.2])
             make = sharer._engine.make
 
@@ -84,7 +84,7 @@ def test_what_the_model_makes_no_number_of_is_a_fault_and_leaves_no_trace(monkey
 
 def test_every_line_has_a_line_out():
     """A client that waits for its answer blocked for ever after NaN."""
-    with Sharer(noise_policy(), SECRET) as sharer:
+    with Sharer(noise_policy(), SECRET, resolution=0.0) as sharer:
         nan = b'{"step": 2, "state": {"level": NaN}, "external": {"push": 0.1}}\n'
         answers = said(sharer, line(1, 0.1), nan, b"nonsense\n", b"\n", line(3, 0.2))
     assert [one["step"] for one in answers] == [1, 2, None, None, 3]
@@ -96,7 +96,7 @@ def test_a_step_far_ahead_costs_nothing_and_takes_none(tmp_path, monkeypatch):
     syncs, sync = [], os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda file: (syncs.append(file), sync(file)))
     files: dict[str, Any] = {"ledger": tmp_path / "ledger", "account": tmp_path / "account"}
-    with Sharer(noise_policy(), SECRET, **files) as sharer:
+    with Sharer(noise_policy(), SECRET, **files, resolution=0.0) as sharer:
         said(sharer, line(1, 0.1))
         before, began = len(syncs), time.perf_counter()
         assert said(sharer, line(1002, 0.1), line(103, 0.1)) == [json.loads(NO_STEP)] * 2
@@ -105,13 +105,15 @@ def test_a_step_far_ahead_costs_nothing_and_takes_none(tmp_path, monkeypatch):
         assert len(syncs) == before + 2  # one write of 101 lines, one mark
         assert [entry["decision"] for entry in sharer.ledger][1:] == ["gap"] * 100 + ["released"]
         last = sharer._engine.snapshot()
-    with Sharer(noise_policy(), SECRET, **files) as sharer:
+    with Sharer(noise_policy(), SECRET, **files, resolution=0.0) as sharer:
         assert sharer._engine.snapshot() == last and sharer.next_step == 103
 
 
 def test_a_gap_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     """Where its write fails the stream stands where it stood."""
-    with Sharer(private_policy(), SECRET, ledger=tmp_path / "ledger", account=tmp_path / "account") as sharer:
+    with Sharer(
+        private_policy(), SECRET, ledger=tmp_path / "ledger", account=tmp_path / "account", resolution=0.0
+    ) as sharer:
         sharer.share([0.1], [0.2])
         before = sharer._engine.standing()
         with monkeypatch.context() as patch:
@@ -127,7 +129,7 @@ def test_fuzzed_lines_are_all_answered(system, tmp_path):
     """600 of the 20,000 of the study."""
     with jax.enable_x64(True):
         policy = GaussianNoise(as_float64(system), jnp.full(len(system.shared_fields), 0.3))
-    with Sharer(policy, 1, on_alarm="warn", ledger=tmp_path / "ledger") as sharer:
+    with Sharer(policy, 1, on_alarm="warn", ledger=tmp_path / "ledger", resolution=0.0) as sharer:
         sink, lines = File(), list(fuzzed_lines(system, 600, lambda: sharer.next_step))
         serve(sharer, Source(lines), sink, lambda text: None)
         assert len(sink.getvalue().splitlines()) == 600 and sharer.next_step > 300

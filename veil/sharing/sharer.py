@@ -123,13 +123,6 @@ class Sharer:
                 "rounding leaves in the last digits tells the secret. Only simulated states have a "
                 "resolution of 0."
             )
-        coarse = CellFilter(policy.system).too_coarse() if policy.recovers_noise else ()
-        if coarse:
-            raise ValueError(
-                f"The sensor reads {', '.join(coarse)} in steps too coarse for the noise of one step: "
-                "nothing is proved about what this policy leaks then. Use a finer sensor, or a policy that "
-                "adds noise."
-            )
         if on_alarm not in get_args(OnAlarm):
             raise ValueError(f"on_alarm must be one of {', '.join(get_args(OnAlarm))}; got {on_alarm!r}.")
         self.system, self.strict, self._most_missing = policy.system, strict, most_missing
@@ -144,6 +137,13 @@ class Sharer:
         charge = 0.0 if on_alarm == "warn" else alarm_charge(alarm_level)
         with jax.enable_x64(True):
             policy = as_float64(policy)
+            coarse = CellFilter(policy.system).too_coarse() if policy.recovers_noise else ()
+            if coarse:
+                raise ValueError(
+                    f"The sensor reads {', '.join(coarse)} in steps too coarse for the noise of one step, so "
+                    "that nothing is proved about what this policy leaks. Use a finer sensor, or a policy "
+                    "that adds noise."
+                )
             if not policy.has_memory:
                 policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
             self._withholds = policy.has_memory
