@@ -5,6 +5,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -13,7 +14,7 @@ from scipy import stats
 
 from tests.sharing.streams import SECRET, Plant, noise_policy, private_policy, run
 from tests.stream_study import _wealth
-from veil.laws import Gaussian
+from veil.laws import Gaussian, to_grid
 from veil.sharing import Sharer
 from veil.sharing.account import read_account
 from veil.sharing.alarm import (
@@ -27,10 +28,11 @@ from veil.sharing.alarm import (
     log_ratios,
     no_bets,
     surprise,
+    unknown_cell,
     unpacked_bets,
 )
 from veil.sharing.sharer import AlarmStop
-from veil.systems import Gain, Platoon
+from veil.systems import Gain, Platoon, with_resolution
 from veil.types import as_float64
 
 
@@ -205,3 +207,31 @@ def test_a_degenerate_axis_is_passed_over(float64):
     rows = np.asarray(surprise(Still(), *step, cell=jnp.zeros(0), key=jr.key(0)).rows)
     assert rows[0, 0] == 0.5 and np.isnan(rows[0, 1]) and np.all(np.isfinite(rows[1:]))
     assert Bets(np.zeros(0), np.full(2, np.nan)).after(rows).count == 1
+
+
+def test_a_coarse_sensor_raises_no_alarm_beyond_its_level(float64):
+    """Readings in steps of four sd of the noise, 200 streams of 200 steps, at a level of 0.1."""
+    system, secret, step = with_resolution(as_float64(Gain()), 1.2), jnp.asarray([0.6]), (1.2,)
+
+    def stream(key):
+        def one(now, own):
+            state, external, cell, reading = now
+            move, reply, private = jr.split(own, 3)
+            after = system.transition(secret, state, external).sample(jr.normal(move, (1,)))
+            read = to_grid(after, step)
+            found = surprise(system, secret, reading, external, read, cell=cell, key=private)
+            answer = system.react(external, reading, jr.normal(reply, (1,)))
+            return (after, answer, found.cell, read), found.rows
+
+        first = system.initial(secret).sample(jr.normal(jr.fold_in(key, 1), (1,)))
+        start = (first, jnp.zeros(1), unknown_cell(system), to_grid(first, step))
+        return jax.lax.scan(one, start, jr.split(key, 200))[1]
+
+    rows = np.asarray(jax.jit(jax.vmap(stream))(jr.split(jr.key(0), 200)))
+    bets, most = Bets(np.zeros((200, 0)), np.full((200, 1), np.nan)), np.zeros(200)
+    for now in np.moveaxis(rows, 1, 0):
+        bets = bets.after(now)
+        most = np.maximum(most, bets.log_wealth)
+    alarms = int(np.sum(most >= np.log(10.0)))
+    assert alarms <= 20 + 3.0 * np.sqrt(18.0)
+    assert abs(np.std(rows[:, :, 0, 0]) - 1.0) < 0.02
