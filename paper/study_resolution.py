@@ -134,6 +134,7 @@ class Study:
                     print(line(cells[-1]), flush=True)
                     rows = json.dumps([asdict(cell) for cell in cells], indent=1) + "\n"
                     file.write_text(rows, encoding="utf-8")
+                    jax.clear_caches()  # a hundred audits would fill the memory with programs
 
     def policies(self, step: float) -> dict[str, Policy]:
         """By name; those on `gain` begin with its name."""

@@ -1,6 +1,7 @@
 """Strict numerics for every test: shapes and types are checked, nothing is promoted silently."""
 
 import signal
+from pathlib import Path
 
 import jax
 import pytest
@@ -11,10 +12,22 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 
+MOST_MAPS = 30_000
+
+
 @pytest.fixture(scope="session", autouse=True)
 def interruptible():
     """A background job of a shell ignores Ctrl-C, and so would what the tests start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs():
+    """Compiled programs take up memory maps, of which a process may have 65,530 on Linux."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)

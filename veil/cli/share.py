@@ -164,7 +164,7 @@ class Share:
     Exit code 2: a mistake on the command line; 1: a fault with --strict, or a file or output that
     cannot be written; 4: stopped by an alarm; 130: stopped by Ctrl-C.
 
-    Example: `veil share runs/platoon-pathwise --secret-file driver.json --resolution 0.01 < sensor.jsonl`
+    Example: `veil share runs/platoon-pathwise --secret-file driver.json --resolution 0.01 < in.jsonl`
     """
 
     run_or_system: Annotated[str, Flag("RUN", positional=True, names=SYSTEMS)]

@@ -323,7 +323,10 @@ def check_code(folder: Path, trust: bool) -> None:
         folder: of a run.
         trust: whether the user said so.
     """
-    place = run_settings(folder).system
+    try:
+        place = run_settings(folder).system
+    except Mistake:
+        return  # what cannot be read names nothing; whoever loads the run says what is wrong with it
     if is_own(place) and not trust:
         raise Mistake(
             f"{folder} names Python code as its system, {place}, which is not run unasked. Name it yourself, "

@@ -185,7 +185,10 @@ def with_resolution(system: System, resolution: float | Mapping[str, float]) -> 
         tuple(float(steps[field.name]) for field in fields)
         for fields in (system.state_fields, system.shared_fields)
     )
-    return WithResolution(system, states, outputs) if any((*states, *outputs)) else system
+    continuous = not any(field.resolution for field in (*system.state_fields, *system.shared_fields))
+    if continuous and not any((*states, *outputs)):
+        return system
+    return WithResolution(system, states, outputs)
 
 
 def without_sensor(system: System) -> System:
