@@ -171,10 +171,10 @@ def test_a_loaded_policy_is_the_trained_one(trained):
     from veil.learners import evaluate_family
     from veil.problem import Problem
     from veil.systems.scenarios import nominal
-    from veil.types import as_float32
+    from veil.types import as_float32, as_float64
 
     with jax.enable_x64(True):
-        policy = runs.load_policy(trained[0], as_float32(Gain()))  # as it was trained
+        policy = runs.load_policy(trained[0], as_float64(as_float32(Gain())))  # as it was trained
     assert isinstance(policy, policies.ResidualPolicy) and policy.network.layers[0].weight.dtype == "float64"
     with jax.enable_x64(False):
         score = evaluate_family((Problem(nominal(as_float32(Gain())), 3, Objective()),), policy, 6, 0)
