@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from paper import study_budget
+from paper import study_budget, study_resolution
 from tests.test_house import LAYERS
 from veil.registry import POLICIES
 
@@ -125,6 +125,23 @@ def test_the_table_of_budgets_is_that_of_its_study():
     telling = [cell for cell in cells if cell.divergence > 0.01]
     ratios = [cell.error / cell.divergence_error for cell in telling]
     assert min(ratios) >= 1.35 and max(ratios) <= 6.0
+
+
+def test_the_table_of_resolutions_is_that_of_its_study():
+    """Every cell as the study wrote it, and what the page says about all of them."""
+    cells = study_resolution.read(ROOT / "paper" / "resolution.json")
+    page = text_of("docs/resolution.md")
+    assert study_resolution.table(cells) in page
+    faulty = ("read as exact", "uniform noise")
+    sound = [cell for cell in cells if cell.policy not in faulty]
+    for cell in sound:
+        if cell.ratio <= 0.5:
+            assert all(gain - 3.0 * error <= 0.01 for gain, error in cell.gains.values()), cell
+        if cell.policy == "counterfactual":
+            assert cell.verdict == "certifiable" and cell.upper is not None and cell.upper < 1e-4
+    by_name = {(cell.system, cell.policy, cell.resolution): cell for cell in cells}
+    assert abs(by_name["platoon", "uniform noise", 0.01].best[1] - 0.5) < 0.1
+    assert all(cell.best[1] > 1.0 for cell in cells if cell.policy == "read as exact")
 
 
 def test_the_order_of_layers_is_told_as_it_is_enforced():
