@@ -625,6 +625,10 @@ class Kernel(eqx.Module):
         """The kernel of a release that passes; itself unless a decision stands before it."""
         return self
 
+    def before_rounding(self) -> "Kernel":
+        """The kernel at the state instead of its reading, to be linearised; itself unless a sensor rounds."""
+        return self
+
     def release_law(self, secret: Secret, state: State, memory: Array) -> Law:
         """The law that the owner draws from. Only kernels of policies with memory read the memory.
 

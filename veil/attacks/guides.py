@@ -28,7 +28,7 @@ class GaussianisedKernel(Kernel):
 
     def __call__(self, secret: Secret, state: State) -> Gaussian:
         """A Gaussian law with a density."""
-        return self.inner(secret, state).smoothed()
+        return self.inner.before_rounding()(secret, state).smoothed()
 
 
 WIDEN = 1.05  # the aimed law is a little wider than the potential asks for

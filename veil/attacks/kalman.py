@@ -133,6 +133,11 @@ class MisspecifiedKernel(Kernel):
     believed: Float[Array, "K P"]
     size: int = eqx.field(static=True)
 
+    def before_rounding(self) -> "MisspecifiedKernel":
+        """The same around a kernel that does not round the state."""
+        inner = self.inner.before_rounding()
+        return MisspecifiedKernel(inner, self.secrets, self.believed, self.size)
+
     def __call__(self, secret: Secret, state: State) -> Law:
         """The law of the release."""
         index = jnp.argmin(jnp.sum((self.secrets - secret[None, :]) ** 2, axis=1))

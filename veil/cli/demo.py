@@ -27,7 +27,7 @@ TITLE = "What shared platoon data tell about the driver"
 
 BUDGET = 0.1  # nats
 
-RESOLUTION = 0.01  # of the sensor, m/s and m
+RESOLUTION = 0.001  # of the sensor, m/s and m
 
 
 @dataclass(frozen=True)

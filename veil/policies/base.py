@@ -56,6 +56,11 @@ class Decision(Kernel):
         """The same, for a kernel that reads the owner's memory."""
         return self._switched(self.opened().release_law(secret, state, memory))
 
+    def before_rounding(self) -> "Decision":
+        """The same, with a kernel that does not round the state."""
+        kernel = None if self.kernel is None else self.kernel.before_rounding()
+        return eqx.tree_at(lambda one: one.kernel, self, kernel, is_leaf=lambda one: one is None)
+
     def numbers(self) -> "Decision":
         """The same without kernel and value, small enough to leave the compiled step."""
         return Decision(None, self.charge, self.open, self.withheld, self.blur, None)
@@ -339,6 +344,10 @@ class SensedKernel(Kernel):
     def release_law(self, secret: Secret, state: State, memory: Memory) -> Law:
         """The same, for a kernel that reads the owner's memory."""
         return self._emitted(self.inner.release_law(secret, to_grid(state, self.states), memory))
+
+    def before_rounding(self) -> "SensedKernel":
+        """The same at the state itself: a filter that linearises would take the jumps for information."""
+        return SensedKernel(self.inner.before_rounding(), (0.0,) * len(self.states), self.outputs)
 
     def _emitted(self, law: Law) -> Law:
         return law.on_grid(self.outputs) if any(self.outputs) else law

@@ -28,6 +28,10 @@ class BlurredKernel(Kernel):
     inner: Kernel
     sd: Float[Array, " Y"]
 
+    def before_rounding(self) -> "BlurredKernel":
+        """The same around a kernel that does not round the state."""
+        return BlurredKernel(self.inner.before_rounding(), self.sd)
+
     def __call__(self, secret: Secret, state: State) -> Law:
         """The law of the sum."""
         return self.inner(secret, state).blurred(self.sd)

@@ -23,6 +23,10 @@ class HeldKernel(Kernel):
     last: Shared
     inner: Kernel
 
+    def before_rounding(self) -> "HeldKernel":
+        """The same around a kernel that does not round the state."""
+        return HeldKernel(self.fresh, self.last, self.inner.before_rounding())
+
     def __call__(self, secret: Secret, state: State) -> SwitchedLaw:
         """The inner law, held or not."""
         return SwitchedLaw(self.fresh, self.last, self.inner(secret, state))
