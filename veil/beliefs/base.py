@@ -142,6 +142,7 @@ class Line(eqx.Module):
 
 def release_line(kernel: Kernel, secret: Secret, origin: Gaussian) -> Line:
     """The release linearised at the mean of the state's law, the kernel's covariance taken there."""
+    kernel = kernel.before_rounding()
     law = kernel(secret, origin.mean).as_gaussian()
     jacobian = jax.jacfwd(lambda state: kernel(secret, state).as_gaussian().mean)(origin.mean)
     return Line(law.mean, jacobian @ origin.scale, law.scale)

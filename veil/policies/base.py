@@ -346,7 +346,7 @@ class SensedKernel(Kernel):
         return self._emitted(self.inner.release_law(secret, to_grid(state, self.states), memory))
 
     def before_rounding(self) -> "SensedKernel":
-        """The same at the state itself: a filter that linearises would take the jumps for information."""
+        """The same at the state itself: to a filter that linearises, the jumps would be information."""
         return SensedKernel(self.inner.before_rounding(), (0.0,) * len(self.states), self.outputs)
 
     def _emitted(self, law: Law) -> Law:
