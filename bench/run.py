@@ -3,13 +3,13 @@
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import tyro
 
 from bench import history, report
 
-COMPARISONS = (
+Comparison = Literal[
     "mixture_entropy",
     "particle_filter",
     "door",
@@ -18,7 +18,8 @@ COMPARISONS = (
     "learning",
     "live",
     "charges",
-)
+]
+COMPARISONS = get_args(Comparison)
 QUICK = ("mixture_entropy", "particle_filter", "door")  # what the history keeps
 
 
@@ -30,19 +31,7 @@ class Bench:
     """small sizes and few repeats, under a minute: shows that everything runs, not how fast"""
     out: Path = Path("bench/results")
     """folder for the JSON files"""
-    only: (
-        Literal[
-            "mixture_entropy",
-            "particle_filter",
-            "door",
-            "scaling",
-            "attackers",
-            "learning",
-            "live",
-            "charges",
-        ]
-        | None
-    ) = None
+    only: Comparison | None = None
     """one comparison instead of all"""
     quick: bool = False
     """the hot loops only, at full size: two to three minutes"""
