@@ -9,7 +9,8 @@ import pytest
 from tests.recordings import simulated as made
 from veil.cli import main
 from veil.cli.console import Mistake
-from veil.cli.measure import Measure, pairs
+from veil.cli.measure import Measure
+from veil.cli.recordings import pairs
 from veil.results import Measurement
 from veil.results.measurement import load_measurements
 from veil.results.parts import ResultError

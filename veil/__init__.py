@@ -35,11 +35,13 @@ if _typing.TYPE_CHECKING:
     from veil.leakage import mutual_information
     from veil.learners.training import train
     from veil.recordings.measure import measure
+    from veil.recordings.reader import read_recording
     from veil.reports import report
     from veil.settings import (
         AuditSettings,
         MeasureSettings,
         PolicyDesign,
+        ReadSettings,
         SimulateSettings,
         TrainSettings,
     )
@@ -54,11 +56,13 @@ _HOMES = {
     "veil.leakage": ("mutual_information",),
     "veil.learners.training": ("train",),
     "veil.recordings.measure": ("measure",),
+    "veil.recordings.reader": ("read_recording",),
     "veil.reports": ("report",),
     "veil.settings": (
         "AuditSettings",
         "MeasureSettings",
         "PolicyDesign",
+        "ReadSettings",
         "SimulateSettings",
         "TrainSettings",
     ),
@@ -76,6 +80,7 @@ __all__ = [
     "AuditSettings",
     "MeasureSettings",
     "PolicyDesign",
+    "ReadSettings",
     "Sharer",
     "SimulateSettings",
     "TrainSettings",
@@ -89,6 +94,7 @@ __all__ = [
     "evaluate",
     "measure",
     "mutual_information",
+    "read_recording",
     "report",
     "simulate",
     "train",

@@ -82,6 +82,37 @@ class MeasureSettings:
             )
 
 
+@dataclass(frozen=True)
+class ReadSettings:
+    """How the times and numbers of a recording are written."""
+
+    time: str = ""
+    """Column of the times; none if no column is (default: t, time, timestamp, date, or ISO times)"""
+    time_unit: str = ""
+    """Unit of times that are numbers, where their header does not say it: ms, s, min, h or d"""
+    time_zone: str = ""
+    """Zone of times without one, such as Europe/Berlin or UTC"""
+    time_format: str = ""
+    """How times are written that are not ISO, such as %d.%m.%Y %H:%M"""
+    time_tolerance: float = 0.02
+    """Largest deviation of a step from the usual one, a fraction of the step; others begin a new stretch"""
+    decimal: str = ""
+    """Decimal mark, where the numbers do not tell: , or ."""
+    missing: tuple[str, ...] = ()
+    """Words or numbers that mark a missing value, beside nan, na, null, - and the like"""
+    sort: bool = False
+    """Put the rows in the order of their times first"""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no meaning."""
+        if self.time_unit not in ("", "ms", "s", "min", "h", "d"):
+            raise ValueError(f"--time-unit takes ms, s, min, h or d; got '{self.time_unit}'.")
+        if self.decimal not in ("", ",", "."):
+            raise ValueError(f"--decimal takes , or .; got '{self.decimal}'.")
+        if not 0.0 < self.time_tolerance < 0.5:
+            raise ValueError("--time-tolerance is a fraction of a step between 0 and 0.5.")
+
+
 StartName = Literal["transport", "plain", "grid"]
 
 

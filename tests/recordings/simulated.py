@@ -5,6 +5,8 @@ import csv
 import numpy as np
 from scipy import signal
 
+from veil.recordings import read_recording
+
 DRIVERS = np.array([(0.4, 0.5), (0.7, 0.8), (1.0, 1.1), (1.3, 1.4)])
 GAINS = np.array([0.3, 0.6, 0.9])
 DT, SPEED_SD, SPACING_SD = 0.2, 0.02, 0.1
@@ -79,6 +81,14 @@ def write_drive(path, states, ahead, dt=DT, **more):
     """A drive under the column names of the follow-the-leader recordings."""
     times = np.round(dt * np.arange(len(ahead)), 6)
     return write(path, {"t": times, "v_lead": ahead, "v_fol": states[:, 0], "gap": states[:, 1], **more})
+
+
+def recorded(system, states, external, seen=None):
+    """A recording of these rows, read from arrays by the names of the fields of a system."""
+    there = zip(system.state_fields, states.T, seen or (True,) * states.shape[1], strict=True)
+    inputs = zip(system.external_fields, external.T, strict=True)
+    columns = {field.name: column for field, column, flag in there if flag}
+    return read_recording(columns | {field.name: column for field, column in inputs})
 
 
 COLUMNS = {"speed": "v_fol", "spacing": "gap", "automated_speed": "v_lead"}

@@ -11,9 +11,9 @@ from tests.recordings import simulated as made
 from veil import policies
 from veil.beliefs import ObservedSpec
 from veil.laws import diagonal_gaussian
+from veil.recordings import RecordingError, read_recordings
 from veil.recordings.measure import measure
 from veil.recordings.posterior import as_other_secrets
-from veil.recordings.reader import Log, LogError, read_recordings
 from veil.settings import MeasureSettings
 from veil.systems import Field
 
@@ -21,7 +21,7 @@ QUICK = MeasureSettings(filter_particles=64, draws=2)
 
 
 def loop_log(gain=0.6, steps=40, seed=0):
-    return Log("loop", *made.loop(gain, steps, np.random.default_rng(seed)), (True,))
+    return made.recorded(veil.systems.Gain(), *made.loop(gain, steps, np.random.default_rng(seed)))
 
 
 def test_shared_as_it_is_the_posterior_is_that_of_the_transition_densities(tmp_path, float64):
@@ -46,7 +46,8 @@ def test_a_state_that_is_recorded_in_part_has_the_likelihood_of_its_joint_gaussi
     states, ahead = made.drive(made.DRIVERS[0], steps, rng, coloured=0.1, keep=keep, speed_sd=0.2 * 0.02)
     external = np.stack([np.full(steps, 15.0), ahead, np.full(steps, 20.0)], axis=1)
     hidden = np.concatenate([states, np.zeros((steps, 1))], axis=1)
-    found = measure(veil.systems.ColouredPlatoon(), Log("drive", hidden, external, (True, True, False)))
+    system = veil.systems.ColouredPlatoon()
+    found = measure(system, made.recorded(system, hidden, external, (True, True, False)))
     assert found.fit.ok
     for seen in (2, 5, 9, 14):
         apart = np.abs(np.subtract.outer(np.arange(seen), np.arange(seen)))
@@ -65,7 +66,7 @@ def test_sub_sampled_true_data_have_the_likelihood_of_several_steps_at_once():
     """Between fresh releases of the loop, x' = g^n x + Σ g^(n−1−i) w_i + noise of known variance."""
     log, every = loop_log(steps=37), 4
     found = measure(veil.systems.Gain(), log, lambda model: policies.Subsampled(policies.Truth(model), every))
-    level, push = log.states[:, 0], log.external[:, 0]
+    level, push = log["level"], log["push"]
     total = np.zeros(3)
     for k, gain in enumerate(made.GAINS):
         powers = gain ** np.arange(every - 1, -1, -1)
@@ -86,7 +87,7 @@ def test_a_budget_around_the_truth_is_measured_by_the_releases_that_it_lets_pass
         log,
         lambda model: policies.Budgeted(policies.Truth(model), nats, tracker=tracker),
     )
-    before, after, push = log.states[: releases - 1, 0], log.states[1:releases, 0], log.external[:, 0]
+    before, after, push = log["level"][: releases - 1], log["level"][1:releases], log["push"]
     means = [gain * before + push[: releases - 1] for gain in made.GAINS]
     total = np.array([stats.norm.logpdf(after, mean, 0.3).sum() for mean in means])
     np.testing.assert_allclose(found.masses, made.softmax(total), atol=1e-9)
@@ -117,7 +118,7 @@ def test_few_and_many_particles_agree_within_their_stated_interval():
     for secret in made.DRIVERS[:2]:
         states, ahead = made.drive(secret, 120, rng)
         external = np.stack([np.full(120, 15.0), ahead, np.full(120, 20.0)], axis=1)
-        log = Log("drive", states, external, (True, True))
+        log = made.recorded(veil.systems.Platoon(), states, external)
         few, many = (
             measure(
                 veil.systems.Platoon(),
@@ -155,8 +156,8 @@ def test_rounded_data_have_the_likelihood_of_their_cells():
     found = measure(
         veil.systems.Gain(), log, lambda model: policies.Quantised(model, jnp.array([0.5])), QUICK
     )
-    shared = np.round(log.states[:, 0] / 0.5) * 0.5
-    expected = made.softmax(rounded_likelihoods(shared, log.external[:, 0], 0.5))
+    shared = np.round(log["level"] / 0.5) * 0.5
+    expected = made.softmax(rounded_likelihoods(shared, log["push"], 0.5))
     np.testing.assert_allclose(found.masses, expected, atol=4.0 * found.filter_error + 2e-3)
     assert 0.0 < found.filter_error < 0.05
 
@@ -188,10 +189,11 @@ def test_the_noise_of_a_path_gives_that_path_back_under_its_own_secret(float64):
 def test_the_owner_may_name_its_secret_and_must_record_what_its_policy_looks_at():
     log = loop_log()
     assert measure(veil.systems.Gain(), log, settings=MeasureSettings(secret=2)).believed == 2
-    with pytest.raises(LogError, match="index from 0 to 2"):
+    with pytest.raises(RecordingError, match="index from 0 to 2"):
         measure(veil.systems.Gain(), log, settings=MeasureSettings(secret=3))
-    coloured = Log("drive", np.full((30, 3), 15.0), np.full((30, 3), 15.0), (True, True, False))
-    with pytest.raises(LogError, match="acceleration_error, which is not recorded"):
+    fifteen = np.full((30, 3), 15.0)
+    coloured = made.recorded(veil.systems.ColouredPlatoon(), fifteen, fifteen, (True, True, False))
+    with pytest.raises(RecordingError, match="acceleration_error, which is not recorded"):
         measure(veil.systems.ColouredPlatoon(), coloured, veil.policies.Counterfactual)
 
 
@@ -236,7 +238,7 @@ def lag_log(rng, keep, steps=100, secret=None):
     for t in range(steps - 1):
         level.append(0.5 * level[-1] + (0.2, 0.5, 0.8)[index] * push[t] + noise[t])
     external = np.stack([np.zeros(steps), push], axis=1)
-    return index, Log("lag", np.array(level)[:, None], external, (True,))
+    return index, made.recorded(Lag(), np.array(level)[:, None], external)
 
 
 def surplus(found, masses):

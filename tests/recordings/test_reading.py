@@ -1,11 +1,11 @@
-"""Files as people have them: columns by other names, several recordings in one, and every kind of mistake."""
+"""Files as people have them: columns by other names, several individuals, and every kind of mistake."""
 
 import numpy as np
 import pytest
 
 import veil
 from tests.recordings import simulated as made
-from veil.recordings.reader import LogError, read_recordings
+from veil.recordings import RecordingError, read_recording, read_recordings
 
 
 @pytest.fixture
@@ -19,129 +19,126 @@ def columns(states, ahead, **changes):
     return {name: value for name, value in {**found, **changes}.items() if value is not None}
 
 
-def test_only_what_the_system_uses_is_read_and_the_rest_holds_public_values(tmp_path, drive):
+def test_only_what_the_system_uses_is_asked_for(tmp_path, drive):
     states, ahead = drive
     path = made.write(tmp_path / "drive.csv", columns(*drive))
-    (log,) = read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
-    np.testing.assert_array_equal(log.states, states)
-    np.testing.assert_array_equal(log.external[:, 1], ahead)
-    assert np.all(log.external[:, [0, 2]] == (15.0, 20.0))
-    assert (log.name, log.steps, log.seen, log.checked) == ("drive.csv", 12, (True, True), True)
-    (coloured,) = read_recordings(path, veil.systems.ColouredPlatoon(), made.COLUMNS)
-    assert coloured.seen == (True, True, False)
+    log = read_recording(path, veil.systems.Platoon(), made.COLUMNS)
+    np.testing.assert_array_equal(np.stack([log["speed"], log["spacing"]], axis=1), states)
+    np.testing.assert_array_equal(log["automated_speed"], ahead)
+    assert (log.name, log.rows, log.stretches, log.clock) == ("drive.csv", 12, ((0, 12),), True)
+    assert set(log.signals) == {"speed", "spacing", "automated_speed"} and log.step == pytest.approx(0.2)
+    coloured = read_recording(path, veil.systems.ColouredPlatoon(), made.COLUMNS)
+    assert "acceleration_error" not in coloured.signals
 
 
 def test_columns_with_the_names_of_the_fields_need_no_mapping(tmp_path, drive):
     states, ahead = drive
     named = {
         "speed": states[:, 0],
-        "spacing": states[:, 1],
-        "automated_speed": ahead,
+        "Spacing [m]": states[:, 1],
+        "automated speed": ahead,
         "leader_speed": ahead + 1,
     }
-    (log,) = read_recordings(made.write(tmp_path / "drive.csv", named), veil.systems.Platoon())
-    np.testing.assert_array_equal(log.external[:, 0], ahead + 1)
-    assert not log.checked
+    log = read_recording(made.write(tmp_path / "drive.csv", named), veil.systems.Platoon())
+    np.testing.assert_array_equal(log["leader_speed"], ahead + 1)
+    np.testing.assert_array_equal(log["spacing"], states[:, 1])
+    assert not log.clock and log.times is None
 
 
-def test_rows_are_chosen_and_recordings_told_apart(tmp_path, drive):
+def test_rows_are_chosen_and_individuals_told_apart(tmp_path, drive):
     states, ahead = drive
     twice = {
         "pair": np.repeat([3, 7], 12),
         "kind": ["car"] * 24,
         **{name: np.tile(value, 2) for name, value in columns(states, ahead).items()},
     }
-    path = made.write(tmp_path / "drives.csv", twice)
-    (one,) = read_recordings(path, veil.systems.Platoon(), made.COLUMNS, where={"pair": "7.0", "kind": "car"})
-    assert (one.name, one.steps) == ("pair=7.0, kind=car", 12)
-    both = read_recordings(path, veil.systems.Platoon(), made.COLUMNS, each="pair")
+    path, platoon = made.write(tmp_path / "drives.csv", twice), veil.systems.Platoon()
+    one = read_recording(path, platoon, made.COLUMNS, where={"pair": "7.0", "kind": "car"})
+    assert (one.name, one.rows) == ("pair=7.0, kind=car", 12)
+    both = read_recordings(path, platoon, made.COLUMNS, each="pair")
     assert [log.name for log in both] == ["pair=3", "pair=7"]
-    with pytest.raises(LogError, match="--where pair=7 or measure all with --each pair"):
-        read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
-
-
-def test_semicolons_tabs_and_marks_of_editors_are_understood(tmp_path, drive):
-    text = made.write(tmp_path / "drive.csv", columns(*drive)).read_text()
-    (expected,) = read_recordings(tmp_path / "drive.csv", veil.systems.Platoon(), made.COLUMNS)
-    for number, separator in enumerate(";\t"):
-        path = tmp_path / f"{number}.csv"
-        path.write_text("\ufeff" + text.replace(",", separator) + "\n\n", encoding="utf-8")
-        (found,) = read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
-        np.testing.assert_array_equal(found.states, expected.states)
+    assert both[1].lines.tolist() == list(range(14, 26))
+    with pytest.raises(RecordingError, match="--where pair=7 or read all with --each pair"):
+        read_recording(path, platoon, made.COLUMNS)
+    interleaved = {name: np.asarray(value).reshape(2, 12).T.ravel() for name, value in twice.items()}
+    mixed = made.write(tmp_path / "mixed.csv", interleaved)
+    with pytest.raises(RecordingError, match="--each pair"):
+        read_recording(mixed, platoon, made.COLUMNS)
+    again = read_recordings(mixed, platoon, made.COLUMNS, each="pair")
+    np.testing.assert_array_equal(again[0]["speed"], states[:, 0])
 
 
 def test_mistakes_in_the_columns_are_told_with_a_guess(tmp_path, drive):
     path = made.write(tmp_path / "drive.csv", columns(*drive))
     platoon = veil.systems.Platoon()
-    with pytest.raises(LogError, match=r"no column 'v_foll' for speed in m/s.*Did you mean 'v_fol'\?"):
-        read_recordings(path, platoon, {**made.COLUMNS, "speed": "v_foll"})
-    with pytest.raises(LogError, match=r"no column 'automated_speed'.*--columns automated_speed=COLUMN"):
-        read_recordings(path, platoon, {"speed": "v_fol", "spacing": "gap"})
-    with pytest.raises(LogError, match=r"no field 'sped'. Did you mean 'speed'\?"):
-        read_recordings(path, platoon, {"sped": "v_fol"})
-    with pytest.raises(LogError, match="no column 'pair' to choose rows by"):
-        read_recordings(path, platoon, made.COLUMNS, where={"pair": "3"})
-    with pytest.raises(LogError, match="no row with t=77"):
-        read_recordings(path, platoon, made.COLUMNS, where={"t": "77"})
-    with pytest.raises(LogError, match="no column 'stamp' for the time"):
-        read_recordings(path, platoon, made.COLUMNS, time="stamp")
-
-
-def words(values, place, word):
-    found = [str(value) for value in values]
-    found[place] = word
-    return found
+    with pytest.raises(RecordingError, match=r"no column 'v_foll' for speed in m/s.*Did you mean 'v_fol'\?"):
+        read_recording(path, platoon, {**made.COLUMNS, "speed": "v_foll"})
+    with pytest.raises(
+        RecordingError, match=r"no column 'automated_speed'.*--columns automated_speed=COLUMN"
+    ):
+        read_recording(path, platoon, {"speed": "v_fol", "spacing": "gap"})
+    with pytest.raises(RecordingError, match=r"no field 'sped'. Did you mean 'speed'\?"):
+        read_recording(path, platoon, {"sped": "v_fol"})
+    with pytest.raises(RecordingError, match="no column 'pair' to choose rows by"):
+        read_recording(path, platoon, made.COLUMNS, where={"pair": "3"})
+    with pytest.raises(RecordingError, match="no row with t=77"):
+        read_recording(path, platoon, made.COLUMNS, where={"t": "77"})
+    with pytest.raises(RecordingError, match="no column 'stamp' for the time"):
+        read_recording(path, platoon, made.COLUMNS, settings=veil.ReadSettings(time="stamp"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "hint"),
+    ("times", "hint"),
     [
-        (lambda s, a: {"gap": words(s[:, 1], 4, "n/a")}, r"line 6: 'gap' is 'n/a', not a number"),
-        (lambda s, a: {"gap": words(s[:, 1], 4, "")}, r"line 6: 'gap' is empty"),
-        (lambda s, a: {"v_fol": words(s[:, 0], 2, "nan")}, r"line 4: 'v_fol' is 'nan'"),
-        (lambda s, a: {"v_fol": 3.6 * s[:, 0] + 60}, r"lies between -1 and 60. Is the unit right"),
+        (0.1 * np.arange(12), r"step of 0.1 s in 't', and the system's is 0.2 s. Keep one row in 2"),
+        (200.0 * np.arange(12), r"If the times are in ms, say --time-unit ms"),
+        (0.3 * np.arange(12), r"Resample"),
+        (np.zeros(12), r"line 3: the time 't' is that of line 2, and other values differ"),
         (
-            lambda s, a: {"t": 0.1 * np.arange(12)},
-            r"step of 0.1 in 't', and the system's is 0.2. Keep one row in 2",
+            0.2 * np.arange(12) + 0.03 * (np.arange(12) % 2),
+            r"line 3: the times are irregular: 11 of 11 steps",
         ),
-        (lambda s, a: {"t": 200.0 * np.arange(12)}, r"look like milliseconds"),
-        (lambda s, a: {"t": 0.3 * np.arange(12)}, r"Resample"),
-        (
-            lambda s, a: {"t": np.r_[0.2 * np.arange(6), 2 + 0.2 * np.arange(6)]},
-            r"line 8: 1 after the row before",
-        ),
-        (lambda s, a: {"t": np.zeros(12)}, r"line 3: the time 't' does not grow"),
+        (0.2 * np.arange(12)[np.r_[:6, 5:11]], r"line 8: the time 't' is that of line 7, and other values"),
     ],
-    ids=["word", "empty", "nan", "unit", "half step", "milliseconds", "odd step", "gap", "still"],
+    ids=["half step", "milliseconds", "odd step", "still", "jitter", "twice"],
 )
-def test_mistakes_in_the_numbers_are_told_with_their_line(tmp_path, drive, changes, hint):
-    path = made.write(tmp_path / "drive.csv", columns(*drive, **changes(*drive)))
-    with pytest.raises(LogError, match=hint):
-        read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
+def test_times_that_do_not_fit_are_told_with_their_line(tmp_path, drive, times, hint):
+    path = made.write(tmp_path / "drive.csv", columns(*drive, t=times))
+    with pytest.raises(RecordingError, match=hint):
+        read_recording(path, veil.systems.Platoon(), made.COLUMNS)
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("", "holds no rows"),
-        ("t,v_lead,v_fol,gap\n", "holds no rows"),
-        ("t,v_lead,v_fol,gap\n0,1,1,9\n", "one row is no recording"),
-        ("t,gap,v_fol,gap\n0,1,1,9\n0.2,1,1,9\n", "two columns 'gap'"),
-        ("t,v_lead,v_fol,gap\n0,1,1,9\n0.2,1,1\n", "line 3: 3 values for 4 columns"),
-    ],
-)
-def test_files_that_are_no_recordings_are_refused(tmp_path, text, hint):
-    path = tmp_path / "drive.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(LogError, match=hint):
-        read_recordings(path, veil.systems.Platoon(), made.COLUMNS)
+def test_a_recording_without_a_system_keeps_its_names_and_units_and_is_converted_when_it_is_used():
+    rows = np.arange(30.0)
+    file = {
+        "t [s]": 0.2 * rows,
+        "Speed [km/h]": 54.0 + rows,
+        "spacing (m)": 20.0 + 0.1 * rows,
+        "note": ["a"] * 30,
+    }
+    log = read_recording({**file, "automated_speed": np.full(30, 15.0)})
+    assert set(log.signals) == {"Speed", "spacing", "automated_speed"}
+    assert log.signals["Speed"].unit == "km/h" and log.step == pytest.approx(0.2)
+    named = read_recording({**file, "automated_speed": np.full(30, 15.0)}, columns={"speed": "Speed"})
+    assert set(named.signals) == {"speed"}
+    with pytest.raises(RecordingError, match="no column for spacing"):
+        veil.measure(veil.systems.Platoon(), named)
+
+
+def test_what_was_read_is_shown_with_units_and_ranges(tmp_path, drive):
+    path = made.write(tmp_path / "drive.csv", columns(*drive))
+    shown = str(read_recording(path, veil.systems.Platoon(), made.COLUMNS))
+    assert "12 rows, 1 stretch, steps of 0.2 s" in shown
+    assert f"{drive[0][:, 0].min():g}" in shown and "unit assumed" in shown and "v_fol" in shown
 
 
 def test_what_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(LogError, match="no such file"):
-        read_recordings(tmp_path / "drive.csv", veil.systems.Platoon())
-    with pytest.raises(LogError, match="cannot be read"):
-        read_recordings(tmp_path, veil.systems.Platoon())
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x81")
-    with pytest.raises(LogError, match="cannot be read"):
-        read_recordings(tmp_path / "binary.csv", veil.systems.Platoon())
+    with pytest.raises(RecordingError, match="no such file"):
+        read_recording(tmp_path / "drive.csv", veil.systems.Platoon())
+    with pytest.raises(RecordingError, match="cannot be read"):
+        read_recording(tmp_path, veil.systems.Platoon())
+    (tmp_path / "binary.csv").write_bytes(b"\x81\x00\x8d\xff")
+    with pytest.raises(RecordingError, match="cannot be read"):
+        read_recording(tmp_path / "binary.csv", veil.systems.Platoon())
+    with pytest.raises(RecordingError, match="a int is no recording"):
+        read_recording(3)

@@ -9,8 +9,9 @@ from scipy.stats import norm
 
 from tests.command_lines import quick, veil
 from tests.recordings import simulated as made
+from veil.recordings import read_recording
 from veil.recordings.measure import measure
-from veil.recordings.reader import Log, estimated_resolution, read_recordings
+from veil.recordings.recording import estimated_resolution
 from veil.results.measurement import Measurement
 from veil.systems import Gain, Platoon, with_resolution
 
@@ -78,7 +79,7 @@ def grid_log_masses(readings, push, gain, step, sd=0.3, points=400):
 def test_given_the_resolution_the_posterior_is_that_of_the_cells(step):
     """At one and three times the step noise; taken as exact, the readings give another posterior."""
     readings, push = rounded_loop(step)
-    log = Log("loop", readings, push, (True,))
+    log = made.recorded(Gain(), readings, push)
     expected = made.softmax(
         np.array([grid_log_masses(readings, push, gain, step).sum() for gain in made.GAINS])
     )
@@ -92,7 +93,7 @@ def test_given_the_resolution_the_posterior_is_that_of_the_cells(step):
 
 def test_a_resolution_far_below_the_noise_changes_nothing():
     level, push = made.loop(0.6, 60, np.random.default_rng(3))
-    log = Log("loop", np.round(level, 6), push, (True,))
+    log = made.recorded(Gain(), np.round(level, 6), push)
     exact, rounded = measure(Gain(), log), measure(with_resolution(Gain(), 1e-6), log)
     np.testing.assert_allclose(rounded.masses, exact.masses, atol=1e-4)
     assert rounded.fit.best == exact.fit.best
@@ -108,8 +109,8 @@ def drives(tmp_path, monkeypatch):
 
 
 def test_a_file_tells_its_resolution(drives):
-    (log,) = read_recordings(drives, Platoon(), made.COLUMNS)
-    assert log.resolution == (0.05, 0.001)
+    log = read_recording(drives, Platoon(), made.COLUMNS)
+    assert (log.signals["speed"].step, log.signals["spacing"].step) == (0.05, 0.001)
 
 
 def test_a_coarse_column_is_a_warning_until_the_resolution_is_given(drives):

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
+from veil.cli.recordings import ColumnChoice, read, show
 from veil.cli.subject import PolicyChoice, SensorChoice, build_system, check_system
 from veil.registry import SYSTEMS, system_name
-from veil.settings import MeasureSettings
+from veil.settings import MeasureSettings, ReadSettings
 
 if TYPE_CHECKING:
     from veil.policies.base import Policy
-    from veil.recordings.reader import Log
+    from veil.recordings import Recording
     from veil.results.measurement import Measurement
     from veil.systems.base import System
 
@@ -35,17 +36,11 @@ class Measure:
     """
 
     log: Annotated[Path, Flag("LOG.csv", positional=True)]
-    """File with a line of column names and one line per step"""
+    """CSV or Parquet file with named columns and one row per step"""
     system: Annotated[str, Flag(names=SYSTEMS)] = "platoon"
     """Model of what was recorded: {names}, or your own as FILE.py:NAME"""
-    columns: Annotated[tuple[str, ...], Flag("FIELD=COLUMN ...", default="")] = ()
-    """Columns of the system's fields, where they have other names"""
-    where: Annotated[tuple[str, ...], Flag("COLUMN=VALUE ...", default="")] = ()
-    """Rows to use, e.g. pair=3; of several conditions all must hold"""
-    each: Annotated[str, Flag("COLUMN", default="")] = ""
-    """Measure the rows of each value of this column by themselves"""
-    time: Annotated[str, Flag("COLUMN", default="default: t or time")] = ""
-    """Times in seconds, to check the length of a step"""
+    chosen: ColumnChoice = field(default_factory=ColumnChoice)
+    reading: ReadSettings = field(default_factory=ReadSettings)
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
     sensor: SensorChoice = field(default_factory=SensorChoice)
     extent: MeasureSettings = field(default_factory=MeasureSettings)
@@ -58,8 +53,6 @@ class Measure:
         """Refuse what cannot be measured."""
         check_system(self.system)
         self.sharing.check(self.system)
-        pairs("columns", self.columns)
-        pairs("where", self.where)
 
     @property
     def folder(self) -> Path:
@@ -70,18 +63,19 @@ class Measure:
 
     def run(self) -> None:
         """Read, measure, print, write."""
-        from veil.recordings.reader import LogError
+        from veil.recordings import RecordingError
 
         try:
             system = self.sensor.wrap(build_system(self.system), self.sharing.run)
-            logs = self.recordings(system)
+            logs = read(self.log, system, self.chosen, self.reading)
             mark = self.fingerprint(system, logs)
             if not self.again:
                 path = self.folder / "measure.json"
                 check_owner(path, self.folder / OWNER, mark, "measurement", described(path))
             self.folder.mkdir(parents=True, exist_ok=True)
+            show(logs)
             found = self.measured(system, logs)
-        except (Mistake, LogError, OSError) as mistake:
+        except (Mistake, RecordingError, OSError) as mistake:
             complain("measure", mistake)
         (self.folder / OWNER).write_text(mark, encoding="utf-8")
         publish(found, self.folder)
@@ -90,28 +84,17 @@ class Measure:
         if not any(each.verdict.name in DECIDED for each in found):
             sys.exit(REFUSED)
 
-    def recordings(self, system: "System") -> "list[Log]":
-        """All recordings that were asked for."""
-        from veil.recordings.reader import read_recordings
-
-        return read_recordings(
-            self.log,
-            system,
-            pairs("columns", self.columns),
-            where=pairs("where", self.where),
-            each=self.each or None,
-            time=self.time or None,
-        )
-
-    def fingerprint(self, system: "System", logs: "list[Log]") -> str:
+    def fingerprint(self, system: "System", logs: "list[Recording]") -> str:
         """Changes with anything that the measurement depends on."""
         from veil.io import fingerprint
         from veil.version import __version__
 
-        rows = [(log.name, log.states.tobytes(), log.external.tobytes(), log.seen) for log in logs]
+        rows = [
+            (log.name, log.stretches, [(name, log[name].tobytes()) for name in log.signals]) for log in logs
+        ]
         return fingerprint(system, self.policy(system), self.extent, rows, __version__)
 
-    def measured(self, system: "System", logs: "list[Log]") -> "list[Measurement]":
+    def measured(self, system: "System", logs: "list[Recording]") -> "list[Measurement]":
         """Measure one after another, with progress on stderr."""
         from veil.recordings.measure import measure
 
@@ -127,20 +110,6 @@ class Measure:
     def policy(self, model: "System") -> "Policy":
         """The policy for a model."""
         return self.sharing.build(model, self.system)
-
-
-def pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
-    """From `a=b c=d`, `"a=b c=d"` or `a=b,c=d` to a dictionary."""
-    found = {}
-    for word in " ".join(given).replace(",", " ").split():
-        name, sign, value = word.partition("=")
-        if not (name and sign and value):
-            example = "speed=v_fol spacing=gap" if flag == "columns" else "pair=3"
-            raise Mistake(f"--{flag} takes NAME=VALUE, got '{word}'. For example --{flag} {example}.")
-        if name in found:
-            raise Mistake(f"--{flag} names '{name}' twice.")
-        found[name] = value
-    return found
 
 
 def described(path: Path) -> str:

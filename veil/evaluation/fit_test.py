@@ -112,16 +112,26 @@ def release_places(system: System, policy: Policy, public: Transcript, exact: bo
 
 
 def examine_residuals(
-    scores: Float[np.ndarray, "n Y"], names: tuple[str, ...], counts: tuple[bool, ...]
+    scores: Float[np.ndarray, "n Y"],
+    names: tuple[str, ...],
+    counts: tuple[bool, ...],
+    lengths: Sequence[int] | None = None,
 ) -> tuple[Axis, ...]:
-    """Test the residuals of each axis of a recording.
+    """Test the residuals of each axis of a recording, those of all its stretches together.
+
+    Residuals of different stretches are not neighbours: only pairs within one enter the correlations.
 
     Args:
-        scores: whitened residuals of the best secret.
+        scores: whitened residuals of the best secret, one stretch after another.
         names: of the axes.
         counts: which axes take part in the verdict.
+        lengths: residuals per stretch; all in one if None.
     """
-    return tuple(_axis(*given) for given in zip(scores.T, names, counts, strict=True))
+    ends = np.cumsum(lengths if lengths is not None else [len(scores)])[:-1]
+    return tuple(
+        _axis(np.split(axis, ends), name, count)
+        for axis, name, count in zip(scores.T, names, counts, strict=True)
+    )
 
 
 def free_fit(
@@ -157,14 +167,18 @@ def free_fit(
     return start + unit * found.x, gain, float(stats.chi2.sf(2.0 * gain, len(start)))
 
 
-def _axis(scores: np.ndarray, name: str, counts: bool) -> Axis:
-    count, square = len(scores), float(scores @ scores)
+def _axis(stretches: Sequence[np.ndarray], name: str, counts: bool) -> Axis:
+    count, square = sum(map(len, stretches)), float(sum(one @ one for one in stretches))
     if count < FEWEST or square == 0.0:  # too few, or an axis without noise
         std_ratio = float(np.sqrt(square / max(count, 1)))
         return Axis(name, std_ratio if square else 1.0, 1.0, 0.0, 1.0, float(count), counts)
-    lags = np.arange(1, LAGS + 1)
-    correlations = np.array([float(scores[lag:] @ scores[:-lag]) / square for lag in lags])
-    ljung_box = count * (count + 2) * float(np.sum(correlations**2 / (count - lags)))
+    correlations, pairs = np.zeros(LAGS), np.zeros(LAGS)
+    for lag in range(1, LAGS + 1):
+        long = [one for one in stretches if len(one) > lag]
+        correlations[lag - 1] = sum(float(one[lag:] @ one[:-lag]) for one in long) / square
+        pairs[lag - 1] = sum(len(one) - lag for one in long)
+    some = pairs > 0  # a lag that no stretch is long enough for says nothing
+    ljung_box = count * (count + 2) * float(np.sum(correlations[some] ** 2 / pairs[some]))
     tails = stats.chi2.cdf(square, count), stats.chi2.sf(square, count)
     one = float(np.clip(correlations[0], 0.0, 1.0 - 1.0 / count))
     return Axis(
@@ -172,7 +186,7 @@ def _axis(scores: np.ndarray, name: str, counts: bool) -> Axis:
         float(np.sqrt(square / count)),
         float(min(1.0, 2.0 * min(tails))),
         float(correlations[0]),
-        float(stats.chi2.sf(ljung_box, LAGS)),
+        float(stats.chi2.sf(ljung_box, int(some.sum()))) if np.any(some) else 1.0,
         count * (1.0 - one) / (1.0 + one),
         counts,
     )

@@ -1,5 +1,7 @@
 """Recorded trajectories: read them from files, and measure what they tell about the secret."""
 
-from veil.recordings.reader import Log, LogError, read_recordings
+from veil.recordings.reader import read_recording, read_recordings
+from veil.recordings.recording import Recording, Signal
+from veil.recordings.tables import RecordingError
 
-__all__ = ["Log", "LogError", "read_recordings"]
+__all__ = ["Recording", "RecordingError", "Signal", "read_recording", "read_recordings"]

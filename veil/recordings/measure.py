@@ -4,7 +4,7 @@ Read `measure` first. Releases of a policy other than the truth are read by the 
 exactly where they have no noise, by coupling where they depend on a private memory, else by particle filters.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -21,6 +21,7 @@ from veil.evaluation.fit_test import examine_residuals, free_fit
 from veil.evaluation.verdict import recording_verdict
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
+from veil.recordings.bound import Bound, bind
 from veil.recordings.posterior import (
     RecordedPath,
     RecordedStart,
@@ -32,8 +33,9 @@ from veil.recordings.posterior import (
     releases_on_recording,
     same_whatever_the_secret,
 )
-from veil.recordings.reader import Log, LogError
+from veil.recordings.recording import Recording
 from veil.recordings.requirements import dependence, needs
+from veil.recordings.tables import RecordingError
 from veil.results.measurement import Column, Measurement, entropy
 from veil.results.recording_fit import RecordingFit
 from veil.results.text import secret_text
@@ -88,7 +90,7 @@ class Summary:
 
 def measure(
     system: System,
-    log: Log,
+    recording: Recording,
     make_policy: Maker = Truth,
     settings: MeasureSettings | None = None,
     *,
@@ -100,23 +102,30 @@ def measure(
     releases. The first row is taken as public, so that what it reveals by itself does not count. Everything
     runs in double precision, whatever the precision of the arguments.
 
+    Each stretch of the recording begins anew: its first row is public, what is not recorded has the law that
+    it has at the start of the system, and a policy starts afresh. Given the secret, stretches are taken to be
+    independent, so that their log-likelihoods add up.
+
     Args:
         system: the model.
-        log: the recording, as `veil.recordings.read_recordings` returns it.
+        recording: as `veil.read_recording` returns it.
         make_policy: makes the policy for a model, e.g. `lambda model: GaussianNoise(model, sd)`; its model
-            starts at the first row of the recording. By default the recording is shared as it is.
+            starts at the first row of a stretch. By default the recording is shared as it is.
         settings: the particles and draws of the filters.
         progress: called with the stage, how many draws are done, and of how many.
     """
     with jax.enable_x64(True):
-        return _measure(as_float64(system), log, make_policy, settings or MeasureSettings(), progress)
+        double = as_float64(system)
+        return _measure(double, bind(double, recording), make_policy, settings or MeasureSettings(), progress)
 
 
 def _measure(
-    system: System, log: Log, make_policy: Maker, settings: MeasureSettings, progress: Progress
+    system: System, log: Bound, make_policy: Maker, settings: MeasureSettings, progress: Progress
 ) -> Measurement:
-    model = as_float64(RecordedStart(system, log.states[0], log.seen))
-    policy, path = as_float64(make_policy(model)), filled(log)
+    models = [as_float64(RecordedStart(system, one.states[0], log.seen)) for one in log.stretches]
+    model, paths = models[0], [filled(one) for one in log.stretches]
+    policies = [as_float64(make_policy(one)) for one in models]
+    policy = policies[0]
     true = policy.shares_truth and not policy.has_belief  # a budget around the truth withholds some
     exact = with_resolution(model, 0.0)
     whole = sees_state(exact, Truth(exact)) and all(log.seen)
@@ -124,15 +133,24 @@ def _measure(
     telling = needs(system).telling if whole else every
     # A reading is the rounded state where the whole state is recorded; elsewhere values count as exact.
     rounded = whole and any(state_grid(model))
-    seen = _as_it_is(model, path, rounded)
-    fit = _fit(model, path, seen, telling if true else every, rounded)  # a filter relies on all axes
+    seen = [_as_it_is(*both, rounded) for both in zip(models, paths, strict=True)]
+    fit = _fit(models, paths, seen, telling if true else every, rounded)  # a filter relies on all axes
     believed = _believed(settings, fit, model)
-    reading = (
-        _exactly(seen, log.steps, model, whole, rounded)
-        if true
-        else read_shared(model, policy, path, believed, settings, log.seen, progress)
+    densities = np.concatenate(
+        [np.asarray(one.log_density)[:, : int(path.length)] for one, path in zip(seen, paths, strict=True)],
+        axis=1,
     )
-    densities = np.asarray(seen.log_density)[:, : log.steps]
+    reading = (
+        _exactly(densities, model, whole, rounded)
+        if true
+        else _joined(
+            model,
+            [
+                read_shared(*given, believed, settings, log.seen, progress, part)
+                for part, given in enumerate(zip(models, policies, paths, strict=True))
+            ],
+        )
+    )
     # No release carries more information than the recording itself, so none is discounted less.
     weighed = (
         np.einsum("kty,y->k", densities, fit.weights())[None, None]
@@ -156,11 +174,12 @@ def _measure(
         *(log.steps, settings, secrets, names, log_prior),
         *(found.masses, found.information, found.drop, found.filter_error, found.disagreement),
         *(plain.information.value, left.masses, left.information, reading.trail),
-        scores=np.asarray(seen.scores)[fit.best, 1 : log.steps],
+        scores=_scores(seen, paths, fit.best),
         believed=believed,
         fit=fit,
         checked=log.checked,
-        columns=_columns(model, log, path, fit.best, rounded) if log.resolution else (),
+        stretches=tuple(one.steps for one in log.stretches),
+        columns=_columns(model, log, max(paths, key=lambda path: int(path.length)), fit.best, rounded),
         verdict=recording_verdict(
             found.information,
             plain.information.value,
@@ -175,7 +194,7 @@ def _measure(
 def _believed(settings: MeasureSettings, fit: RecordingFit, model: System) -> int:
     count = len(model.prior.secrets)
     if settings.secret >= count:
-        raise LogError(f"the prior has {count} secrets; give an index from 0 to {count - 1}.")
+        raise RecordingError(f"the prior has {count} secrets; give an index from 0 to {count - 1}.")
     return fit.best if settings.secret < 0 else settings.secret
 
 
@@ -202,10 +221,11 @@ def _log_likelihood(model: System, path: RecordedPath, rounded: bool, secret: Se
 def _step_noise(model: System, path: RecordedPath, secret: Secret) -> Float[Array, " N"]:
     """Sd of the model's noise in one step, per coordinate of the state; the median over the recording."""
     scale = jax.vmap(lambda x, w: model.transition(secret, x, w).scale)(path.states, path.external)
-    return jnp.median(jnp.sqrt(jnp.sum(scale**2, axis=2)), axis=0)
+    found = jnp.sqrt(jnp.sum(scale**2, axis=2))
+    return jnp.nanmedian(jnp.where(path.used[:, None], found, jnp.nan), axis=0)
 
 
-def _columns(model: System, log: Log, path: RecordedPath, best: int, rounded: bool) -> tuple[Column, ...]:
+def _columns(model: System, log: Bound, path: RecordedPath, best: int, rounded: bool) -> tuple[Column, ...]:
     """What the columns of the state look like beside the noise of the model."""
     noise = np.asarray(_step_noise(model, path, model.prior.secrets[best]))
     rows = zip(model.state_fields, log.resolution, noise, log.seen, strict=True)
@@ -216,25 +236,52 @@ def _columns(model: System, log: Log, path: RecordedPath, best: int, rounded: bo
     )
 
 
-def _fit(
-    model: System, path: RecordedPath, seen: Innovation, counts: tuple[bool, ...], rounded: bool
-) -> RecordingFit:
-    """Examine the residuals of the secret that explains the recording best."""
-    steps, secrets = int(path.length), np.asarray(model.prior.secrets)
-    best = int(np.argmax(np.nan_to_num(np.asarray(seen.log_density).sum(axis=(1, 2)), nan=-np.inf)))
-    scores = np.asarray(seen.scores)[best, 1:steps]  # the first row is known beforehand
-    axes = examine_residuals(scores, tuple(field.name for field in model.shared_fields), counts)
-    free = free_fit(
-        lambda secret: float(_log_likelihood(model, path, rounded, jnp.asarray(secret))),
-        secrets,
-        best,
-        [(field.low, field.high) for field in model.secret_fields],
+def _scores(seen: Sequence[Innovation], paths: Sequence[RecordedPath], best: int) -> np.ndarray:
+    """The residuals of one secret, stretch after stretch; the first row of each is known beforehand."""
+    return np.concatenate(
+        [np.asarray(one.scores)[best, 1 : int(path.length)] for one, path in zip(seen, paths, strict=True)]
     )
-    return RecordingFit(axes, len(scores), best, *free)
 
 
-def _exactly(seen: Innovation, steps: int, model: System, whole: bool, rounded: bool) -> Reading:
-    gains = np.asarray(seen.log_density)[:, :steps].sum(axis=2)
+def _fit(
+    models: Sequence[System],
+    paths: Sequence[RecordedPath],
+    seen: Sequence[Innovation],
+    counts: tuple[bool, ...],
+    rounded: bool,
+) -> RecordingFit:
+    """Examine the residuals of the secret that explains all stretches best."""
+    model, secrets = models[0], np.asarray(models[0].prior.secrets)
+    total = sum(np.asarray(one.log_density).sum(axis=(1, 2)) for one in seen)
+    best = int(np.argmax(np.nan_to_num(total, nan=-np.inf)))
+    scores, lengths = _scores(seen, paths, best), [int(path.length) - 1 for path in paths]
+    axes = examine_residuals(scores, tuple(field.name for field in model.shared_fields), counts, lengths)
+
+    def log_likelihood(secret: np.ndarray) -> float:
+        theta = jnp.asarray(secret)
+        return sum(float(_log_likelihood(*both, rounded, theta)) for both in zip(models, paths, strict=True))
+
+    bounds = [(field.low, field.high) for field in model.secret_fields]
+    return RecordingFit(axes, len(scores), best, *free_fit(log_likelihood, secrets, best, bounds))
+
+
+def _joined(model: System, readings: Sequence[Reading]) -> Reading:
+    """All stretches together: given the secret they are independent, so that logarithms add up."""
+    first = readings[0]
+    if len(readings) == 1:
+        return first
+    log_prior = log_softmax(np.asarray(model.prior.log_masses))
+    before, trails = np.zeros_like(log_prior), list[np.ndarray]()
+    for one in readings:
+        gains = np.log(np.maximum(one.trail, 1e-300)) - log_prior  # log-likelihoods, up to a constant
+        trails.append(np.exp(log_softmax(log_prior + before + gains, axis=1)))
+        before = before + gains[-1]
+    total = np.sum([one.log_likelihood for one in readings], axis=0)
+    return Reading(total, np.concatenate(trails), first.method, any(one.filtered for one in readings))
+
+
+def _exactly(densities: Float[np.ndarray, "K T Y"], model: System, whole: bool, rounded: bool) -> Reading:
+    gains = densities.sum(axis=2)
     trail = np.exp(log_softmax(np.asarray(model.prior.log_masses)[None] + np.cumsum(gains, axis=1).T, axis=1))
     method = "transition densities" if whole else "one linearised Gaussian filter per secret"
     method = "probabilities of rounded readings" if rounded else method
@@ -249,6 +296,7 @@ def read_shared(
     options: MeasureSettings,
     seen: tuple[bool, ...],
     progress: Progress,
+    part: int = 0,
 ) -> Reading:
     """Share along the path and read.
 
@@ -260,15 +308,17 @@ def read_shared(
         options: the extent.
         seen: which coordinates of the state are recorded.
         progress: called with the stage, how many draws are done, and of how many.
+        part: number of the stretch; each has randomness of its own.
     """
     _recorded_enough(model, policy, seen)
-    steps, secret, key = int(path.length), model.prior.secrets[believed], jr.key(options.seed)
+    steps, secret = int(path.length), model.prior.secrets[believed]
+    key = jr.fold_in(jr.key(options.seed), part)
     if policy.has_memory:
         return _coupled(model, policy, path, secret, key)
     if release_kind(model, policy).fresh_law().is_point:
         gains, true = _held(model, policy, path, secret, key)
         if not bool(true):
-            raise LogError(
+            raise RecordingError(
                 f"{type(policy).__name__} releases without noise something other than the output, for which "
                 "there is no adversary here; give it a floor of noise."
             )
@@ -340,7 +390,7 @@ def _recorded_enough(model: System, policy: Policy, seen: tuple[bool, ...]) -> N
         field.name for field, there, uses in zip(model.state_fields, seen, used, strict=True) if uses > there
     ]
     if missing:
-        raise LogError(
+        raise RecordingError(
             f"{type(policy).__name__} looks at {', '.join(missing)}, which is not recorded; give the column, "
             "or share the truth, with noise, quantised or sub-sampled."
         )
@@ -351,7 +401,7 @@ def _coupled(model: System, policy: Policy, path: RecordedPath, secret: Secret, 
     seed, steps = jnp.asarray(0, jnp.int32), int(path.length)
     check = eqx.filter_jit(same_whatever_the_secret)
     if not np.asarray(check(policy, secret, path.states, path.external, seed=seed, key=key))[:steps].all():
-        raise LogError(
+        raise RecordingError(
             f"the releases of {type(policy).__name__} along this recording would differ between secrets, and "
             "there is no adversary for them here."
         )

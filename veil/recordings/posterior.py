@@ -15,7 +15,7 @@ from veil.beliefs.readings import CellFilter
 from veil.evaluation.bounds import same_emitted
 from veil.laws import Gaussian, recovered
 from veil.policies.base import Policy, sensed
-from veil.recordings.reader import Log
+from veil.recordings.bound import Rows
 from veil.step import Seed, Transcript, WorldState, first_belief, release_kind, seen, share
 from veil.systems.base import Prior, System
 from veil.systems.variants import Variant
@@ -128,11 +128,11 @@ class RecordedPath(eqx.Module):
         return jnp.arange(self.states.shape[0], dtype=jnp.int32) < self.length
 
 
-def filled(log: Log) -> RecordedPath:
-    """The recording in double precision."""
-    rows = np.minimum(np.arange(-(-log.steps // BLOCK) * BLOCK), log.steps - 1)
-    states, external = (jnp.asarray(table[rows], float) for table in (log.states, log.external))
-    return RecordedPath(states, external, jnp.asarray(log.steps, jnp.int32))
+def filled(stretch: Rows) -> RecordedPath:
+    """One stretch of a recording in double precision."""
+    rows = np.minimum(np.arange(-(-stretch.steps // BLOCK) * BLOCK), stretch.steps - 1)
+    states, external = (jnp.asarray(table[rows], float) for table in (stretch.states, stretch.external))
+    return RecordedPath(states, external, jnp.asarray(stretch.steps, jnp.int32))
 
 
 def readings(

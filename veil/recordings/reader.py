@@ -1,360 +1,529 @@
-"""Read recordings from a CSV file: which columns, which rows, which clock, and whether they make sense."""
+"""Read recordings: which columns, which rows, which clock, in which units, and whether they make sense.
 
-import csv
-import difflib
+Read `read_recordings` first. A table of any source is cut into one part per individual; of each part the
+times and the columns become numbers, and gaps cut the rows into stretches. Nothing is filled, resampled or
+guessed: what is unclear is asked for, and what was done is told in the notes of the recording.
+"""
+
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Float
 
-from veil.recordings.requirements import Needs, needs
+from veil.recordings.recording import Recording, Signal, Stretch, counted, estimated_resolution, fitted
+from veil.recordings.requirements import needs
+from veil.recordings.tables import (
+    NUMBER,
+    RecordingError,
+    Source,
+    Table,
+    decimal_mark,
+    equal,
+    is_missing,
+    load,
+    numbers,
+    quoted,
+)
+from veil.recordings.times import Times, read_times, time_column
+from veil.recordings.units import split_header
+from veil.settings import ReadSettings
 from veil.systems.base import Field, System
 
+GAP = 1.5  # steps: what is longer is a gap, what is shorter is a sample out of time
 
-class LogError(ValueError):
-    """A file or a table that cannot be taken for a recording of this system; the message says what to do."""
+MOST_ODD = 0.02  # fraction of steps that may be out of time; with more the sampling is irregular
+
+FAR_OFF = 5.0  # spans of the other values: a number of nines that is further off marks a missing value
+
+LEAST = 0.5  # fraction of the rows that must be left after gaps
 
 
-@dataclass(frozen=True)
-class Log:
-    """A recording, complete where the system needs it.
+def read_recording(
+    source: Source,
+    system: System | None = None,
+    columns: Mapping[str, str | int] | None = None,
+    *,
+    where: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    settings: ReadSettings | None = None,
+) -> Recording:
+    """One recording from a file, a frame or arrays.
+
+    With a system, its fields are looked up, converted into their units and checked against their ranges. Only
+    the columns that its output and its transition use are asked for; all others may be missing. Without a
+    system, `columns` names what is read; all columns of numbers if it is None.
+
+    Args:
+        source: path of a CSV or Parquet file; frame of pandas, polars or Arrow; dict of columns; numpy array.
+        system: whose states and inputs are recorded.
+        columns: column of the source by name of the field, where the names differ.
+        where: rows to use, by the value of a column.
+        units: unit of a column by name of the field, where its header does not say it or is wrong.
+        settings: how times and numbers are written.
+    """
+    (found,) = read_recordings(source, system, columns, where=where, units=units, settings=settings)
+    return found
+
+
+def read_recordings(
+    source: Source,
+    system: System | None = None,
+    columns: Mapping[str, str | int] | None = None,
+    *,
+    each: str | None = None,
+    where: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    settings: ReadSettings | None = None,
+) -> list[Recording]:
+    """All recordings of a source: one, or one per individual.
+
+    Args:
+        source: path of a CSV or Parquet file; frame of pandas, polars or Arrow; dict of columns; numpy array.
+        system: whose states and inputs are recorded.
+        columns: column of the source by name of the field, where the names differ.
+        each: column that tells individuals apart; one recording per value.
+        where: rows to use, by the value of a column.
+        units: unit of a column by name of the field, where its header does not say it or is wrong.
+        settings: how times and numbers are written.
+    """
+    settings = settings or ReadSettings()
+    named = {name: str(column) for name, column in (columns or {}).items()}
+    table = load(source)
+    fields = _fields(system)
+    for name in (*named, *(units or {})):
+        if fields and name not in fields:
+            raise RecordingError(
+                f"the system has no field '{name}'.{quoted(name, fields)} It has {', '.join(fields)}."
+            )
+    table = _selected(table, where or {})
+    given = ", ".join(f"{column}={value}" for column, value in (where or {}).items())
+    parts = {given or _short_name(table): table} if each is None else _parts(table, each)
+    wanted = _wanted(table, system, named, settings)
+    for want in wanted:
+        if want.name in (units or {}):
+            want.given = (units or {})[want.name]
+    return [_recording(name, part, wanted, system, settings, each is None) for name, part in parts.items()]
+
+
+def _short_name(table: Table) -> str:
+    return table.name.replace("\\", "/").rpartition("/")[2]
+
+
+# Which columns
+
+
+@dataclass
+class _Want:
+    """A column that is wanted.
 
     Attributes:
-        name: what it is called in tables.
-        states: x_1..x_T; coordinates that are not recorded hold a stand-in that nothing reads.
-        external: w_1..w_T as recorded; inputs that the transition does not use hold their first value.
-        seen: which coordinates of the state are recorded.
-        checked: whether the times of the rows were compared with the system's step.
-        resolution: step of each coordinate of the state by its digits (`estimated_resolution`); 0 where it
-            looks continuous or is not recorded, empty where nobody looked.
+        name: what it is to be called.
+        header: that it has in the table.
+        field: of the system; None where there is none.
+        must: whether rows without its value are of no use.
+        given: unit that the user stated; None where nothing was.
     """
 
     name: str
-    states: Float[np.ndarray, "T N"]
-    external: Float[np.ndarray, "T E"]
-    seen: tuple[bool, ...]
-    checked: bool = False
-    resolution: tuple[float, ...] = ()
+    header: str
+    field: Field | None
+    must: bool
+    given: str | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse what is no recording."""
-        if len(self.states) < 2 or len(self.states) != len(self.external):
-            raise LogError(
-                f"{self.name}: a recording needs at least two rows, and as many of states as of inputs; got "
-                f"{len(self.states)} and {len(self.external)}."
+
+def _fields(system: System | None) -> dict[str, Field]:
+    """The fields that a recording may have: of the state, of all inputs, and of what else is shared."""
+    if system is None:
+        return {}
+    found = dict[str, Field]()
+    for one in (*system.state_fields, *system.external_fields, *system.shared_fields):
+        found.setdefault(one.name, one)
+    return found
+
+
+def _wanted(
+    table: Table, system: System | None, columns: Mapping[str, str], settings: ReadSettings
+) -> list[_Want]:
+    if system is None:
+        if columns:
+            return [
+                _Want(name, table.find(column, f" for {name}"), None, True)
+                for name, column in columns.items()
+            ]
+        time = time_column(table, settings, ())
+        free = [
+            header for header in table.header if header != time and header.strip() and _begins(table, header)
+        ]
+        names = [split_header(header)[0] for header in free]
+        if not free:
+            raise RecordingError(f"{table.name} has no column of numbers.")
+        return [
+            _Want(name if names.count(name) == 1 else header, header, None, True)
+            for name, header in zip(names, free, strict=True)
+        ]
+    used = needs(system)
+    must = {
+        **{one.name: flag for one, flag in zip(system.external_fields, used.external, strict=True)},
+        **{one.name: flag for one, flag in zip(system.state_fields, used.state, strict=True)},
+    }
+    found = list[_Want]()
+    for name, one in _fields(system).items():
+        unit = f" in {one.unit}" if one.unit else ""
+        asked = f" for {name}{unit}; name it with --columns {name}=COLUMN"
+        needed = must.get(name, False)
+        header = table.find(columns.get(name, name), asked, optional=not needed and name not in columns)
+        if header is not None:
+            found.append(_Want(name, header, one, needed or name in columns))
+    return found
+
+
+def _begins(table: Table, header: str) -> bool:
+    """Whether the first value of a column is a number."""
+    first = next((cell for cell in table.cells(header) if not is_missing(cell, frozenset())), None)
+    if isinstance(first, str):
+        return bool(NUMBER.fullmatch(first.strip().replace(",", ".")))
+    return isinstance(first, int | float | np.number)
+
+
+def _selected(table: Table, where: Mapping[str, str]) -> Table:
+    for column, value in where.items():
+        cells = table.cells(table.find(column, " to choose rows by"))
+        rows = [row for row, cell in enumerate(cells) if cell is not None and equal(str(cell), str(value))]
+        if not rows:
+            words = [str(cell) for cell in cells]
+            some = ", ".join(dict.fromkeys(words[:10000:97] + words[-1:]))[:60]
+            raise RecordingError(
+                f"{table.name} has no row with {column}={value}; values there are, for example, {some}."
             )
-
-    @property
-    def steps(self) -> int:
-        """T, the number of releases."""
-        return len(self.states)
+        table = table.chosen(rows)
+    return table
 
 
-@dataclass(frozen=True)
-class Table:
-    """The rows of a file, as words.
-
-    Attributes:
-        path: of the file.
-        header: names of the columns.
-        rows: one list of words each.
-        lines: line number of each row in the file.
-    """
-
-    path: Path
-    header: list[str]
-    rows: list[list[str]]
-    lines: list[int]
-
-    def words(self, column: str, asked: str) -> list[str]:
-        """One column as it stands; `asked` says who asked for it, for the message if there is none."""
-        if column not in self.header:
-            meant = guess(column, self.header)
-            raise LogError(
-                f"{self.path} has no column '{column}'{asked}. {meant}It has {', '.join(self.header)}."
+def _parts(table: Table, each: str) -> dict[str, Table]:
+    header = table.find(each, " to tell individuals apart")
+    rows = dict[str, list[int]]()
+    for row, cell in enumerate(table.cells(header)):
+        if is_missing(cell, frozenset()):
+            raise RecordingError(
+                f"{table.at(row)}: '{header}' is empty, so that it is not known whose row this is."
             )
-        place = self.header.index(column)
-        return [row[place] for row in self.rows]
-
-    def numbers(self, column: str, asked: str) -> np.ndarray:
-        """One column as finite numbers."""
-        found = []
-        for word, line in zip(self.words(column, asked), self.lines, strict=True):
-            try:
-                found.append(float(word))
-            except ValueError:
-                found.append(math.nan)
-            if not math.isfinite(found[-1]):
-                shown = f"'{word.strip()}'" if word.strip() else "empty"
-                raise LogError(
-                    f"{self.path}, line {line}: '{column}' is {shown}, not a number. Correct or drop that "
-                    "row; a recording must have no gaps."
-                )
-        return np.array(found)
-
-    def chosen(self, keep: list[bool]) -> "Table":
-        """Some of the rows."""
-        rows = [row for row, kept in zip(self.rows, keep, strict=True) if kept]
-        lines = [line for line, kept in zip(self.lines, keep, strict=True) if kept]
-        return Table(self.path, self.header, rows, lines)
+        rows.setdefault(str(cell).strip(), []).append(row)
+    return {f"{each}={value}": table.chosen(own) for value, own in rows.items()}
 
 
-def load_table(path: Path) -> Table:
-    """Read a file whose first line names its columns, separated by commas, semicolons or tabs."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise LogError(f"{path}: no such file.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise LogError(f"{path} cannot be read as a text file ({error}).") from None
-    first = text.partition("\n")[0]
-    separator = max(",;\t", key=first.count)
-    reader = csv.reader(text.splitlines(), delimiter=separator)
-    filled = [(reader.line_num, row) for row in reader if any(word.strip() for word in row)]
-    if len(filled) < 2:
-        raise LogError(
-            f"{path} holds no rows; its first line names the columns and each further one is a step."
+# One recording
+
+
+def _recording(
+    name: str,
+    table: Table,
+    wanted: Sequence[_Want],
+    system: System | None,
+    settings: ReadSettings,
+    alone: bool,
+) -> Recording:
+    where = "" if alone else f"{name}: "
+    if table.rows < 2:
+        raise RecordingError(
+            f"{where or table.name + ': '}one row is no recording; two are the least, some hundred are usual."
         )
-    header = [name.strip() for name in filled[0][1]]
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise LogError(f"{path} has two columns '{twice[0]}'; give each a name of its own.")
-    for line, row in filled[1:]:
-        if len(row) != len(header):
-            raise LogError(
-                f"{path}, line {line}: {len(row)} values for {len(header)} columns; correct that line."
-            )
-    return Table(path, header, [row for _, row in filled[1:]], [line for line, _ in filled[1:]])
+    notes = list(table.notes)
+    header = time_column(table, settings, [want.header for want in wanted])
+    seconds = time_step(system)
+    times = None if header is None else read_times(table, header, settings, seconds)
+    if times is None:
+        notes.append("There is no column of times (--time): the rows are taken for successive steps.")
+    values = _values(table, wanted, settings, notes)
+    wanted = [want for want in wanted if want.header in values]
+    rows = np.arange(table.rows)
+    if times is not None and header is not None:
+        notes += times.notes
+        rows = _in_order(table, header, times, settings, notes)
+        rows = _once(table, header, times, rows, values, notes)
+    own = None if times is None else _usual(times.seconds[rows])
+    if times is not None and header is not None:
+        _check_step(table, header, times, own, seconds, settings)
+    rows = _complete(table, rows, values, wanted, notes)
+    stretches = _stretches(table, header, times, rows, own, settings, notes, where)
+    kept = np.concatenate([rows[start:stop] for start, stop in stretches])
+    bounds = np.cumsum([0, *(stop - start for start, stop in stretches)]).tolist()
+    moved = None if times is None else times.seconds[kept] - times.seconds[kept[0]]
+    signals = {
+        want.name: _signal(table, want, values[want.header][kept], lambda row: table.at(int(kept[row])))
+        for want in wanted
+    }
+    return Recording(
+        *(name, table.name, signals, moved, times is not None and times.known),
+        start=_started(times, kept),
+        step=own,
+        time_header=(header or "").strip(),
+        time_text="" if times is None else times.text,
+        stretches=tuple(pairwise(bounds)),
+        lines=table.lines[kept],
+        counted=table.counted,
+        notes=tuple(notes),
+    )
 
 
-def guess(name: str, names: list[str]) -> str:
-    """A "Did you mean X?" for a column or field whose name is close to this one; empty if none is."""
-    close = difflib.get_close_matches(name, names, 1, 0.4)
-    return f"Did you mean '{close[0]}'? " if close else ""
+def _started(times: Times | None, kept: np.ndarray) -> datetime | None:
+    """The wall clock at the first row that is kept."""
+    if times is None or times.start is None:
+        return None
+    zone = times.start.tzinfo
+    later = timedelta(seconds=float(times.seconds[kept[0]]))
+    return (times.start.astimezone(UTC) + later).astimezone(zone) if zone else times.start + later
 
 
-USUAL = ("t", "time")  # columns that are taken for the time if none is named
-
-SLACK = 0.02  # fraction of a step by which a difference of rounded times may be off
-
-
-def time_step(system: System) -> float | None:
+def time_step(system: System | None) -> float | None:
     """The length of a step in seconds, if the system or the one that it wraps has a `dt`."""
     while system is not None:
         step = getattr(system, "dt", None)
         if step is not None:
             return float(step)
-        system = getattr(system, "inner", None)  # pyright: ignore[reportAssignmentType]
+        system = getattr(system, "inner", None)
     return None
 
 
-def check_clock(table: Table, column: str, step: float | None) -> None:
-    """Refuse times that stand still, go back, jump, or are not the system's step apart."""
-    times = table.numbers(column, " for the time")
-    apart = np.diff(times)
-    where = f"{table.path}, line "
-    if np.any(apart <= 0):
-        place = int(np.argmax(apart <= 0)) + 1
-        raise LogError(
-            f"{where}{table.lines[place]}: the time '{column}' does not grow.{_several(table, place)}"
-        )
-    own = float(np.median(apart))
-    allowed = SLACK * own + 4 * np.finfo(float).eps * float(np.abs(times).max())
-    off = np.abs(apart - own) > allowed
-    if np.any(off):
-        place = int(np.argmax(off)) + 1
-        raise LogError(
-            f"{where}{table.lines[place]}: {apart[place - 1]:g} after the row before, where steps of {own:g} "
-            "are usual. Measure the stretches before and after such a gap apart, or fill it."
-        )
-    if step is not None and abs(own - step) > SLACK * step:
-        raise LogError(
-            f"{table.path} has a step of {own:g} in '{column}', and the system's is {step:g}. "
-            + _advice(own, step)
-        )
-
-
-def _advice(own: float, step: float) -> str:
-    ratio = step / own
-    if ratio > 1.5 and abs(ratio - round(ratio)) < SLACK * ratio:
-        return f"Keep one row in {round(ratio)}."
-    unit = next(
-        (name for name, size in (("milliseconds", 1e-3), ("hours", 3600.0)) if _same(own * size, step)), ""
-    )
-    if unit:
-        return f"The times look like {unit}: divide or multiply them into seconds."
-    return "Resample the recording to that step, or use a system with the step of the recording."
-
-
-def _same(left: float, right: float) -> bool:
-    return abs(left - right) <= SLACK * right
-
-
-def _several(table: Table, place: int) -> str:
-    """A guess at which column tells recordings apart, if the file holds several."""
-    changed = [
-        name
-        for column, name in enumerate(table.header)
-        if table.rows[place][column] != table.rows[place - 1][column]
-        and len({row[column] for row in table.rows}) <= max(1, len(table.rows) // 4)
+def _values(
+    table: Table, wanted: Sequence[_Want], settings: ReadSettings, notes: list[str]
+) -> dict[str, np.ndarray]:
+    """The numbers of every wanted column by header; what need not be complete and is not is left out."""
+    marks = frozenset(word.strip().lower() for word in settings.missing)
+    words = [
+        cell.strip()
+        for header in dict.fromkeys(want.header for want in wanted)
+        for cell in table.cells(header)
+        if isinstance(cell, str) and not is_missing(cell, marks)
     ]
-    if not changed:
-        return " Put the rows in order, or choose some of them with --where COLUMN=VALUE."
-    return (
-        f" If the file holds several recordings, choose one with --where {changed[0]}="
-        f"{table.rows[place][table.header.index(changed[0])]} or measure all with --each {changed[0]}."
-    )
-
-
-def read_recordings(
-    path: Path | str,
-    system: System,
-    columns: Mapping[str, str] | None = None,
-    *,
-    where: Mapping[str, str] | None = None,
-    each: str | None = None,
-    time: str | None = None,
-) -> list[Log]:
-    """The recordings in a file.
-
-    Only the columns that the output and the transition of the system use are asked for; all others may be
-    missing, and are used where they are there under the field's own name.
-
-    Args:
-        path: a CSV file whose first line names the columns.
-        system: whose states and inputs are recorded.
-        columns: column of the file by name of the field, where the names differ.
-        where: rows to use, by the value of a column.
-        each: column that tells several recordings apart; one log per value.
-        time: column of the times; 't' or 'time' if there is one and none is named.
-    """
-    table, given = load_table(Path(path)), dict(columns or {})
-    _known_fields(system, given)
-    table = _selected(table, where or {})
-    name = ", ".join(f"{column}={value}" for column, value in (where or {}).items()) or table.path.name
-    parts = {name: table} if each is None else _parts(table, each)
-    column = time or next((name for name in USUAL if name in table.header), None)
-    used = needs(system)
-    return [_log(name, part, system, used, given, column) for name, part in parts.items()]
-
-
-def _known_fields(system: System, columns: Mapping[str, str]) -> None:
-    names = [field.name for field in (*system.state_fields, *system.external_fields)]
-    for name in columns:
-        if name not in names:
-            raise LogError(
-                f"the system has no field '{name}'. {guess(name, names)}It has {', '.join(names)}."
-            )
-
-
-def _selected(table: Table, where: Mapping[str, str]) -> Table:
-    for column, value in where.items():
-        words = table.words(column, " to choose rows by")
-        kept = table.chosen([_equal(word, value) for word in words])
-        if not kept.rows:
-            some = ", ".join(dict.fromkeys(words[:10000:97] + words[-1:]))[:60]
-            raise LogError(
-                f"{table.path} has no row with {column}={value}; values there are, for example, {some}."
-            )
-        table = kept
-    return table
-
-
-def _parts(table: Table, each: str) -> dict[str, Table]:
-    words = table.words(each, " to tell recordings apart")
-    return {
-        f"{each}={value}": table.chosen([word == value for word in words]) for value in dict.fromkeys(words)
-    }
-
-
-def _equal(word: str, value: str) -> bool:
-    """Whether two words are the same, or the same number."""
-    try:
-        return word.strip() == value or float(word) == float(value)
-    except ValueError:
-        return False
-
-
-def _log(
-    name: str, table: Table, system: System, used: Needs, columns: Mapping[str, str], time: str | None
-) -> Log:
-    """One recording, complete and within the ranges of the fields."""
-    if len(table.rows) < 2:
-        raise LogError(f"{name}: one row is no recording; two are the least, some hundred are usual.")
-    first = system.initial(system.prior.secrets[0]).mean
-    states, seen = _numbers(table, system.state_fields, used.state, columns, np.asarray(first))
-    start = np.asarray(system.initial_external())
-    external, _ = _numbers(table, system.external_fields, used.external, columns, start)
-    if time is not None:
-        check_clock(table, time, time_step(system))
-    steps = tuple(
-        estimated_resolution(column) if there else 0.0 for column, there in zip(states.T, seen, strict=True)
-    )
-    return Log(name, states, external, seen, checked=time is not None, resolution=steps)
-
-
-DIGITS = 12  # significant; a column that needs more looks continuous
-
-FEWEST_VALUES = 4  # different ones; fewer lie on a coarser grid by chance
-
-MOST_OFF = 0.01  # fraction of values that may lie off the grid, e.g. where gaps were filled
-
-NEAR = 1e-6  # of a step: how far a multiple may be off by round-off of whoever wrote the file
-
-
-def estimated_resolution(values: Float[np.ndarray, " T"]) -> float:
-    """The largest step 1, 2 or 5 times a power of ten that practically all values are multiples of.
-
-    Gives 0 where there is none, so that the values look continuous, and where there are too few different
-    values to tell. A column with n different values is taken for one of twice the step with probability
-    about 2⁻ⁿ.
-    """
-    values = np.asarray(values, float)
-    largest = float(np.abs(values).max(initial=0.0))
-    if len(np.unique(values)) < FEWEST_VALUES:
-        return 0.0
-    top = math.ceil(math.log10(largest))
-    for power in range(top, top - DIGITS - 1, -1):
-        for digit in (5, 2, 1):
-            step = float(f"{digit}e{power}")  # the nearest number to the decimal one, as in the file
-            multiples = values / step
-            allowed = NEAR + 4 * np.finfo(float).eps * np.abs(multiples)
-            if np.mean(np.abs(multiples - np.round(multiples)) > allowed) <= MOST_OFF:
-                return step if np.any(np.round(multiples)) else 0.0
-    return 0.0
-
-
-def _numbers(
-    table: Table,
-    fields: tuple[Field, ...],
-    needed: tuple[bool, ...],
-    columns: Mapping[str, str],
-    otherwise: np.ndarray,
-) -> tuple[np.ndarray, tuple[bool, ...]]:
-    """The columns of these fields, and which there are; what is neither there nor needed is filled."""
-    found, there = [], []
-    for field, must, fill in zip(fields, needed, otherwise, strict=True):
-        column = columns.get(field.name, field.name)
-        there.append(must or field.name in columns or column in table.header)
-        if there[-1]:
-            found.append(_column(table, field, column))
+    decimal = decimal_mark(words, settings.decimal, table.name)
+    if decimal == "," and not settings.decimal:
+        notes.append("Numbers are written with decimal commas.")
+    found = dict[str, np.ndarray]()
+    for want in wanted:
+        column = numbers(table, want.header, decimal, marks)
+        if not settings.missing:
+            _ask_mark(table, want.header, column)
+        if want.must or np.all(np.isfinite(column)):
+            found[want.header] = column
         else:
-            found.append(np.full(len(table.rows), float(fill)))
-    return np.stack(found, axis=1), tuple(there)
+            notes.append(f"'{want.header}' has missing values and is not needed; it was left out.")
+    return found
 
 
-def _column(table: Table, field: Field, column: str) -> np.ndarray:
-    unit = f" in {field.unit}" if field.unit else ""
-    hint = f" for {field.name}{unit}; name it with --columns {field.name}=COLUMN"
-    values = table.numbers(column, hint)
-    outside = (values < field.low) | (values > field.high)
-    if np.any(outside):
-        place = int(np.argmax(outside))
-        raise LogError(
-            f"{table.path}, line {table.lines[place]}: '{column}' is {values[place]:g}, and {field.name}"
-            f"{unit} lies between {field.low:g} and {field.high:g}. Is the unit right?"
+def _ask_mark(table: Table, header: str, column: np.ndarray) -> None:
+    """Refuse a number such as -999 that is far off all others, and marks a missing value in many files."""
+    there = column[np.isfinite(column)]
+    for value in np.unique(there[np.abs(there) >= 99.0]):
+        if set(f"{abs(value):g}".replace(".", "")) != {"9"}:
+            continue
+        others = there[there != value]
+        if len(others) >= 2 and np.min(np.abs(others - value)) > FAR_OFF * max(float(np.ptp(others)), 1e-9):
+            row = int(np.argmax(column == value))
+            raise RecordingError(
+                f"{table.at(row)}: '{header.strip()}' is {value:g}, far off all other values. Say --missing "
+                f"{value:g} if it marks a missing value, or --missing nan if it is one."
+            )
+
+
+def _in_order(
+    table: Table, header: str, times: Times, settings: ReadSettings, notes: list[str]
+) -> np.ndarray:
+    """The rows that have a time, in the order of time."""
+    rows = np.flatnonzero(np.isfinite(times.seconds))
+    lost = np.flatnonzero(~np.isfinite(times.seconds))
+    if len(lost):
+        notes.append(
+            f"{counted(len(lost), 'row')} without a time {_were(lost)} left out ({table.places(lost)})."
         )
-    return values
+    apart = np.diff(times.seconds[rows])
+    if len(apart) and np.all(apart <= 0) and np.any(apart < 0):
+        notes.append("The newest row comes first; the order was turned around.")
+        return rows[::-1]
+    if not np.any(apart < 0):
+        return rows
+    if settings.sort:
+        notes.append("The rows were put in the order of their times.")
+        return rows[np.argsort(times.seconds[rows], kind="stable")]
+    place = int(np.argmax(apart < 0))
+    raise RecordingError(
+        f"{table.at(rows[place + 1])}: the time '{header}' goes "
+        f"back.{_several(table, rows[place], rows[place + 1])}"
+    )
+
+
+def _once(
+    table: Table,
+    header: str,
+    times: Times,
+    rows: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    notes: list[str],
+) -> np.ndarray:
+    """Each time once: rows that repeat the one before are left out, and contradictions refused."""
+    same = np.flatnonzero(np.diff(times.seconds[rows]) == 0) + 1
+    for place in same:
+        before, after = int(rows[place - 1]), int(rows[place])
+        equals = all(np.array_equal(one[before], one[after], equal_nan=True) for one in values.values())
+        if not equals or _telling(table, before, after):
+            raise RecordingError(
+                f"{table.at(after)}: the time '{header}' is that of {table.counted} {table.lines[before]}, "
+                "and other "
+                f"values differ; correct one of them.{_several(table, before, after)}"
+            )
+    if len(same):
+        lines = table.places(rows[same])
+        notes.append(
+            f"{counted(len(same), 'row')} repeat{'s' * (len(same) == 1)} the one before and {_were(same)} "
+            f"left out ({lines})."
+        )
+    return np.delete(rows, same)
+
+
+def _usual(seconds: np.ndarray) -> float:
+    """The usual distance of two rows."""
+    apart = np.diff(seconds)
+    return float(np.median(apart)) if len(apart) else math.nan
+
+
+def _check_step(
+    table: Table, header: str, times: Times, own: float | None, step: float | None, settings: ReadSettings
+) -> None:
+    """Refuse rows that are not the system's step apart."""
+    if step is None or own is None or not times.known or not math.isfinite(own):
+        return
+    if abs(own - step) <= settings.time_tolerance * step:
+        return
+    ratio = step / own
+    if ratio > 1.5 and abs(ratio - round(ratio)) <= settings.time_tolerance * ratio:
+        advice = f"Keep one row in {round(ratio)}."
+    else:
+        advice = "Resample the recording to that step, or use a system with the step of the recording."
+    unit = " The times are taken for seconds; else give --time-unit." if "unless" in times.text else ""
+    raise RecordingError(
+        f"{table.name} has a step of {own:g} s in '{header}', and the system's is {step:g} s. {advice}{unit}"
+    )
+
+
+def _complete(
+    table: Table,
+    rows: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    wanted: Sequence[_Want],
+    notes: list[str],
+) -> np.ndarray:
+    """The rows that have all values."""
+    missing = np.zeros(len(rows), bool)
+    columns = list[str]()
+    for want in wanted:
+        lost = ~np.isfinite(values[want.header][rows])
+        if np.any(lost):
+            columns.append(f"'{want.header.strip()}'")
+        missing |= lost
+    if np.all(missing):
+        raise RecordingError(
+            f"{table.name} has no row with all values; missing are some of {', '.join(columns)}."
+        )
+    if np.any(missing):
+        lost = rows[missing]
+        listed = ", ".join(dict.fromkeys(columns))
+        notes.append(
+            f"{counted(len(lost), 'row')} without a value of {listed} {_were(lost)} left out "
+            f"({table.places(lost)})."
+        )
+    return rows[~missing]
+
+
+def _stretches(
+    table: Table,
+    header: str | None,
+    times: Times | None,
+    rows: np.ndarray,
+    own: float | None,
+    settings: ReadSettings,
+    notes: list[str],
+    where: str,
+) -> list[Stretch]:
+    """Places in `rows` of the stretches of at least two rows that are one step apart."""
+    if times is None or own is None:
+        cut = (np.diff(rows) != 1) | (np.diff(table.parts[rows]) != 0)
+    else:
+        moments = times.seconds[rows]
+        apart = np.diff(moments)
+        off = np.abs(apart - own)
+        cut = off > settings.time_tolerance * own + 4 * np.finfo(float).eps * float(np.abs(moments).max())
+        odd = np.flatnonzero(cut & (apart < GAP * own))
+        if len(odd) > max(2, MOST_ODD * len(apart)):
+            place = int(odd[0])
+            unit = " s" if times.known else ""
+            raise RecordingError(
+                f"{table.at(rows[place + 1])}: the times are irregular: {len(odd)} of {len(apart)} steps "
+                "differ by more "
+                f"than {settings.time_tolerance:.0%} from the usual {own:g}{unit}, this one is "
+                f"{apart[place]:g}{unit}. "
+                "Resample the recording, or allow for more with --time-tolerance."
+            )
+    edges = [0, *(np.flatnonzero(cut) + 1).tolist(), len(rows)]
+    every = [(start, stop) for start, stop in pairwise(edges) if stop > start]
+    found = [(start, stop) for start, stop in every if stop - start >= 2]
+    single = [int(rows[start]) for start, stop in every if stop - start == 1]
+    if not found or len(single) > LEAST * len(rows):
+        raise RecordingError(
+            f"{where or table.name + ': '}{len(single)} of {len(rows)} rows stand alone between gaps; a "
+            "recording needs "
+            "rows that follow each other, some hundred are usual."
+        )
+    if single:
+        notes.append(
+            f"{counted(len(single), 'row')} between two gaps {_were(single)} left out "
+            f"({table.places(single)})."
+        )
+    if len(found) > 1:
+        begins = [int(rows[start]) for start, _ in found[1:]]
+        notes.append(
+            f"Gaps cut the recording into {len(found)} stretches; new ones begin at {table.places(begins)}."
+        )
+    return found
+
+
+def _were(rows: Sequence[int] | np.ndarray) -> str:
+    return "was" if len(rows) == 1 else "were"
+
+
+def _telling(table: Table, before: int, after: int) -> list[str]:
+    """Columns that differ between two rows and have few values: they may tell individuals apart."""
+    return [
+        header
+        for header, cells in zip(table.header, table.columns, strict=True)
+        if cells[before] != cells[after]
+        and isinstance(cells[after], str | int)
+        and len(set(map(str, cells))) <= max(1, table.rows // 4)
+    ]
+
+
+def _several(table: Table, before: int, after: int) -> str:
+    """A guess at which column tells individuals apart, if the source holds several."""
+    changed = _telling(table, before, after)
+    if not changed:
+        return " If all rows are one recording in disorder, put them in order with --sort."
+    value = table.cells(changed[0])[after]
+    return (
+        f" If the source holds several individuals, choose one with --where {changed[0]}={value} or read all "
+        "with "
+        f"--each {changed[0]}."
+    )
+
+
+def _signal(table: Table, want: _Want, values: np.ndarray, at: Callable[[int], str]) -> Signal:
+    given = table.unit(want.header) if want.given is None else want.given
+    raw = Signal(want.name, want.header.strip(), given, given, values, estimated_resolution(values))
+    if len(values) and np.ptp(values) == 0:
+        raw = replace(raw, remarks=(*raw.remarks, "constant"))
+    if any(
+        isinstance(cell, bool) or str(cell).strip().lower() in ("true", "false")
+        for cell in table.cells(want.header)[:1]
+    ):
+        raw = replace(raw, remarks=(*raw.remarks, "true is 1, false is 0"))
+    return raw if want.field is None else fitted(raw, want.field, at, table.name)

@@ -119,7 +119,8 @@ class Measurement:
         fit: whether the model explains the recording.
         checked: whether the times of the rows were compared with the system's step.
         verdict: what may be said.
-        columns: of the state, as they were read; empty where the recording came from no file.
+        stretches: rows of each stretch without gaps.
+        columns: of the state, as they were read.
         version: of the library that made it.
     """
 
@@ -147,6 +148,7 @@ class Measurement:
     fit: RecordingFit
     checked: bool
     verdict: Verdict
+    stretches: tuple[int, ...]
     columns: tuple[Column, ...] = ()
     version: str = __version__
 
@@ -244,6 +246,12 @@ class Measurement:
             "The first row is taken as known to the adversary, who also knows the system, its noise, the "
             "prior and the policy.",
         ]
+        if len(self.stretches) > 1:
+            lines.append(
+                f"The recording has {len(self.stretches)} stretches. Each begins anew: its first row is "
+                "known, and what is not recorded has the law that it has at the start of the system. Given "
+                "the secret, stretches are taken to be independent."
+            )
         if self.policy != AS_IT_IS:
             lines.append(f"The owner takes its secret for {self.secret_names[self.believed]} (--secret).")
         if self.filtered:
@@ -255,7 +263,8 @@ class Measurement:
         lines += filter(None, [self.warning])
         if not self.checked:
             lines.append(
-                "There is no column of times (--time), so that the length of a step was not checked."
+                "The length of a step was not checked: there is no column of times (--time), or the system "
+                "does not say how long its step is."
             )
         return lines
 
@@ -376,6 +385,7 @@ class Measurement:
             "options": asdict(self.options),
             "filtered": self.filtered,
             "times_checked": self.checked,
+            "stretches": self.stretches,
             "resolution": {one.name: one.step for one in self.columns if one.step > 0},
             "columns": [asdict(one) for one in self.columns],
             "warning": self.warning,
@@ -420,6 +430,7 @@ class Measurement:
             fit=RecordingFit.from_dict(line["fit"]),
             checked=bool(line["times_checked"]),
             verdict=Verdict.from_dict(line),
+            stretches=each(line["stretches"], int),
             columns=each(line["columns"], lambda one: Column(**one)),
         )
 
@@ -484,10 +495,10 @@ def measurements_table(found: Sequence[Measurement]) -> text.Table:
 
 
 def columns_table(found: Sequence[Measurement]) -> text.Table:
-    """What was read: the columns of the state, the step of their values, and the noise of the model."""
+    """The columns of the state, the step of their values, and the noise of the model."""
     rows = dict.fromkeys(_column_row(column) for one in found for column in one.columns)
     heads = ("state", "unit", "values in steps of", "noise of one step", "taken as")
-    return text.Table("What was read", heads, list(rows))
+    return text.Table("Rounding beside the noise of the model", heads, list(rows))
 
 
 def _column_row(column: Column) -> tuple[str, ...]:
