@@ -65,13 +65,11 @@ def damaged(text, rng):
             text = "\n".join([*lines[: row + 1], lines[row], *lines[row + 1 :]])
         elif kind == 6:
             other = rng.randrange(len(lines))
-            lines[row], lines[other] = lines[other], lines[row]
-            text = "\n".join(lines)
+            text = "\n".join(lines[{row: other, other: row}.get(k, k)] for k in range(len(lines)))
         else:
             words = lines[row].split(",")
             words[rng.randrange(len(words))] = rng.choice(WORDS)
-            lines[row] = ",".join(words)
-            text = "\n".join(lines)
+            text = "\n".join([*lines[:row], ",".join(words), *lines[row + 1 :]])
         text = text or "\n"
     return text
 
@@ -123,7 +121,7 @@ def test_every_row_that_is_read_stands_in_the_file_and_nothing_else_is_read(tmp_
                 assert found.times[row] == moment(words[header.index(found.time_header)]) - start, text
         for begin, end in found.stretches:
             assert end - begin >= 2
-            if found.times is not None:
+            if found.times is not None and found.step is not None:
                 np.testing.assert_allclose(np.diff(found.times[begin:end]), found.step, rtol=0.02)
         # A good line is left out only if the notes say so.
         body = [number for number, line in enumerate(lines, 1) if len(stands(line)) == 4][1:]

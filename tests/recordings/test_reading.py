@@ -96,7 +96,7 @@ def test_mistakes_in_the_columns_are_told_with_a_guess(tmp_path, drive):
         (np.zeros(12), r"line 3: the time 't' is that of line 2, and other values differ"),
         (
             0.2 * np.arange(12) + 0.03 * (np.arange(12) % 2),
-            r"line 3: the times are irregular: 11 of 11 steps",
+            r"line 4: the times are irregular: 5 of 11 steps",
         ),
         (0.2 * np.arange(12)[np.r_[:6, 5:11]], r"line 8: the time 't' is that of line 7, and other values"),
     ],

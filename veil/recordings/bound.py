@@ -77,8 +77,7 @@ def _columns(
         if signal is None and must:
             raise RecordingError(
                 f"{recording.name} has no column for {field.name}; it has {', '.join(recording.signals)}. "
-                "Read it "
-                f"with columns={{'{field.name}': ...}}."
+                f"Read it with columns={{'{field.name}': ...}}."
             )
         signal = signal and fitted(signal, field, recording.at, recording.source)
         there.append(signal is not None)

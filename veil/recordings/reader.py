@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from veil.settings import ReadSettings
 from veil.systems.base import Field, System
 
 GAP = 1.5  # steps: what is longer is a gap, what is shorter is a sample out of time
+
+FEW_ODD = 2  # steps out of time that are always taken for the begin of a stretch
 
 MOST_ODD = 0.02  # fraction of steps that may be out of time; with more the sampling is irregular
 
@@ -244,15 +247,18 @@ def _recording(
         rows = _in_order(table, header, times, settings, notes)
         rows = _once(table, header, times, rows, values, notes)
     own = None if times is None else _usual(times.seconds[rows])
-    if times is not None and header is not None:
+    if times is not None and header is not None and own is not None:
+        _check_regular(table, times, rows, own, settings)
         _check_step(table, header, times, own, seconds, settings)
     rows = _complete(table, rows, values, wanted, notes)
-    stretches = _stretches(table, header, times, rows, own, settings, notes, where)
+    fits = own is not None and seconds is not None and abs(own - seconds) <= settings.time_tolerance * seconds
+    own = seconds if fits else own
+    stretches = _stretches(table, times, rows, own, settings, notes, where)
     kept = np.concatenate([rows[start:stop] for start, stop in stretches])
     bounds = np.cumsum([0, *(stop - start for start, stop in stretches)]).tolist()
     moved = None if times is None else times.seconds[kept] - times.seconds[kept[0]]
     signals = {
-        want.name: _signal(table, want, values[want.header][kept], lambda row: table.at(int(kept[row])))
+        want.name: _signal(table, want, values[want.header][kept], lambda row: table.at(kept[row]))
         for want in wanted
     }
     return Recording(
@@ -324,7 +330,7 @@ def _ask_mark(table: Table, header: str, column: np.ndarray) -> None:
             row = int(np.argmax(column == value))
             raise RecordingError(
                 f"{table.at(row)}: '{header.strip()}' is {value:g}, far off all other values. Say --missing "
-                f"{value:g} if it marks a missing value, or --missing nan if it is one."
+                f"{value:g} if it marks a missing value, or --missing nan if it is a value."
             )
 
 
@@ -348,10 +354,8 @@ def _in_order(
         notes.append("The rows were put in the order of their times.")
         return rows[np.argsort(times.seconds[rows], kind="stable")]
     place = int(np.argmax(apart < 0))
-    raise RecordingError(
-        f"{table.at(rows[place + 1])}: the time '{header}' goes "
-        f"back.{_several(table, rows[place], rows[place + 1])}"
-    )
+    before, after = int(rows[place]), int(rows[place + 1])
+    raise RecordingError(f"{table.at(after)}: the time '{header}' goes back.{_several(table, before, after)}")
 
 
 def _once(
@@ -370,8 +374,7 @@ def _once(
         if not equals or _telling(table, before, after):
             raise RecordingError(
                 f"{table.at(after)}: the time '{header}' is that of {table.counted} {table.lines[before]}, "
-                "and other "
-                f"values differ; correct one of them.{_several(table, before, after)}"
+                f"and other values differ; correct one of them.{_several(table, before, after, '')}"
             )
     if len(same):
         lines = table.places(rows[same])
@@ -388,11 +391,34 @@ def _usual(seconds: np.ndarray) -> float:
     return float(np.median(apart)) if len(apart) else math.nan
 
 
+def _off(apart: np.ndarray, usual: float, seconds: np.ndarray, settings: ReadSettings) -> np.ndarray:
+    """Which distances are not the usual one, within the tolerance and the round-off of large times."""
+    allowed = settings.time_tolerance * usual + 4 * np.finfo(float).eps * float(
+        np.abs(seconds).max(initial=0.0)
+    )
+    return np.abs(apart - usual) > allowed
+
+
+def _check_regular(table: Table, times: Times, rows: np.ndarray, own: float, settings: ReadSettings) -> None:
+    """Refuse rows that are neither a step apart nor parted by a gap, unless they are few."""
+    seconds = times.seconds[rows]
+    apart = np.diff(seconds)
+    odd = np.flatnonzero(_off(apart, own, seconds, settings) & (apart < GAP * own))
+    if len(odd) <= max(FEW_ODD, MOST_ODD * len(apart)):
+        return
+    place, unit = int(odd[0]), " s" if times.known else ""
+    raise RecordingError(
+        f"{table.at(rows[place + 1])}: the times are irregular: {len(odd)} of {len(apart)} steps differ by "
+        f"more than {settings.time_tolerance:.0%} from the usual {own:g}{unit}, this one is "
+        f"{apart[place]:g}{unit}. Resample the recording, or allow for more with --time-tolerance."
+    )
+
+
 def _check_step(
-    table: Table, header: str, times: Times, own: float | None, step: float | None, settings: ReadSettings
+    table: Table, header: str, times: Times, own: float, step: float | None, settings: ReadSettings
 ) -> None:
     """Refuse rows that are not the system's step apart."""
-    if step is None or own is None or not times.known or not math.isfinite(own):
+    if step is None or not times.known or not math.isfinite(own):
         return
     if abs(own - step) <= settings.time_tolerance * step:
         return
@@ -438,7 +464,6 @@ def _complete(
 
 def _stretches(
     table: Table,
-    header: str | None,
     times: Times | None,
     rows: np.ndarray,
     own: float | None,
@@ -450,21 +475,7 @@ def _stretches(
     if times is None or own is None:
         cut = (np.diff(rows) != 1) | (np.diff(table.parts[rows]) != 0)
     else:
-        moments = times.seconds[rows]
-        apart = np.diff(moments)
-        off = np.abs(apart - own)
-        cut = off > settings.time_tolerance * own + 4 * np.finfo(float).eps * float(np.abs(moments).max())
-        odd = np.flatnonzero(cut & (apart < GAP * own))
-        if len(odd) > max(2, MOST_ODD * len(apart)):
-            place = int(odd[0])
-            unit = " s" if times.known else ""
-            raise RecordingError(
-                f"{table.at(rows[place + 1])}: the times are irregular: {len(odd)} of {len(apart)} steps "
-                "differ by more "
-                f"than {settings.time_tolerance:.0%} from the usual {own:g}{unit}, this one is "
-                f"{apart[place]:g}{unit}. "
-                "Resample the recording, or allow for more with --time-tolerance."
-            )
+        cut = _off(np.diff(times.seconds[rows]), own, times.seconds[rows], settings)
     edges = [0, *(np.flatnonzero(cut) + 1).tolist(), len(rows)]
     every = [(start, stop) for start, stop in pairwise(edges) if stop > start]
     found = [(start, stop) for start, stop in every if stop - start >= 2]
@@ -472,8 +483,7 @@ def _stretches(
     if not found or len(single) > LEAST * len(rows):
         raise RecordingError(
             f"{where or table.name + ': '}{len(single)} of {len(rows)} rows stand alone between gaps; a "
-            "recording needs "
-            "rows that follow each other, some hundred are usual."
+            "recording needs rows that follow each other, some hundred are usual."
         )
     if single:
         notes.append(
@@ -503,20 +513,22 @@ def _telling(table: Table, before: int, after: int) -> list[str]:
     ]
 
 
-def _several(table: Table, before: int, after: int) -> str:
+SORT = " If all rows are one recording in disorder, put them in order with --sort."
+
+
+def _several(table: Table, before: int, after: int, otherwise: str = SORT) -> str:
     """A guess at which column tells individuals apart, if the source holds several."""
     changed = _telling(table, before, after)
     if not changed:
-        return " If all rows are one recording in disorder, put them in order with --sort."
+        return otherwise
     value = table.cells(changed[0])[after]
     return (
         f" If the source holds several individuals, choose one with --where {changed[0]}={value} or read all "
-        "with "
-        f"--each {changed[0]}."
+        f"with --each {changed[0]}."
     )
 
 
-def _signal(table: Table, want: _Want, values: np.ndarray, at: Callable[[int], str]) -> Signal:
+def _signal(table: Table, want: _Want, values: np.ndarray, at: Callable[[SupportsIndex], str]) -> Signal:
     given = table.unit(want.header) if want.given is None else want.given
     raw = Signal(want.name, want.header.strip(), given, given, values, estimated_resolution(values))
     if len(values) and np.ptp(values) == 0:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import SupportsIndex
 
 import numpy as np
 from jaxtyping import Float
@@ -84,7 +85,7 @@ class Recording:
             raise KeyError(f"{self.name} has no {name}; it has {', '.join(self.signals)}.")
         return self.signals[name].values
 
-    def at(self, row: int) -> str:
+    def at(self, row: SupportsIndex) -> str:
         """Where a row is, for messages."""
         return f"{self.source}, {self.counted} {self.lines[row]}"
 
@@ -99,7 +100,7 @@ class Recording:
     __repr__ = __str__
 
 
-def fitted(signal: Signal, field: Field, at: Callable[[int], str], source: str) -> Signal:
+def fitted(signal: Signal, field: Field, at: Callable[[SupportsIndex], str], source: str) -> Signal:
     """A column in the unit of a field, within its range.
 
     Args:
@@ -127,16 +128,14 @@ def fitted(signal: Signal, field: Field, at: Callable[[int], str], source: str) 
             )
             raise RecordingError(
                 f"{source}: '{signal.header}' is in {given}, and {field.name} is in {field.unit}, {known}. "
-                "Name another "
-                f"column with --columns {field.name}=COLUMN, or state the unit of this one with --units "
-                f"{field.name}=UNIT."
+                f"Name another column with --columns {field.name}=COLUMN, or state the unit of this one with "
+                f"--units {field.name}=UNIT."
             )
         factor, offset = found
     elif given and any(not unit.dimensions and unit.factor != 1.0 for unit in units(given)):
         raise RecordingError(
             f"{source}: '{signal.header}' is in {given}, and {field.name} has no unit. Say --units "
-            f"{field.name}=1 if the "
-            "numbers are to be taken as they are, or divide them."
+            f"{field.name}=1 if the numbers are to be taken as they are, or divide them."
         )
     elif given:
         remarks.append("the system gives no unit")
@@ -148,8 +147,8 @@ def fitted(signal: Signal, field: Field, at: Callable[[int], str], source: str) 
         same = "" if values is signal.values else f" ({values[row]:g} {field.unit})"
         raise RecordingError(
             f"{at(row)}: '{signal.header}' is {signal.values[row]:g}{same}, and {field.name}{unit} lies "
-            "between "
-            f"{field.low:g} and {field.high:g}. Is the unit right? State it with --units {field.name}=UNIT."
+            f"between {field.low:g} and {field.high:g}. Is the unit right? State it with --units "
+            f"{field.name}=UNIT."
         )
     return Signal(
         *(field.name, signal.header, field.unit, given, values, factor * signal.step, tuple(remarks))

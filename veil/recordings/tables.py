@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class Table:
         """How many rows there are."""
         return len(self.lines)
 
-    def at(self, row: int) -> str:
+    def at(self, row: SupportsIndex) -> str:
         """Where a row is, for messages."""
         return f"{self.name}, {self.counted} {self.lines[row]}"
 
@@ -165,8 +165,7 @@ def load(source: Source, name: str = "") -> Table:
         return _arrays(_columns_of(source), name or "the array")
     raise RecordingError(
         f"a {type(source).__name__} is no recording; give the path of a CSV or Parquet file, a frame of "
-        "pandas or "
-        "polars, a dict of columns, or a numpy array."
+        "pandas or polars, a dict of columns, or a numpy array."
     )
 
 
@@ -225,8 +224,7 @@ def _text(text: str, name: str, notes: list[str]) -> Table:
     if 2 * sum(bool(NUMBER.fullmatch(word.replace(",", "."))) for word in header) >= len(header):
         raise RecordingError(
             f"{name}, line {rows[0][0]}: the first line must name the columns, and this one holds numbers. "
-            "Add a "
-            "line of names above it."
+            "Add a line of names above it."
         )
     kept, lines_of, parts, repeated = list[list[str]](), list[int](), list[int](), list[int]()
     for line, words in rows[1:]:
@@ -319,6 +317,9 @@ def _unit_row(words: Sequence[str]) -> bool:
     return bool(some) and all(units(word) for word in some)
 
 
+_NO_PARQUET = "cannot be read as Parquet; it may have been cut, or be of another kind."
+
+
 def _parquet(path: Path) -> Table:
     try:
         import pyarrow.parquet
@@ -327,8 +328,8 @@ def _parquet(path: Path) -> Table:
     else:
         try:
             return _frame(pyarrow.parquet.read_table(path), "pyarrow", str(path))
-        except (OSError, ValueError, pyarrow.ArrowException) as error:
-            raise RecordingError(f"{path} cannot be read as Parquet ({_first(error)}).") from None
+        except (OSError, ValueError, pyarrow.ArrowException):
+            raise RecordingError(f"{path} {_NO_PARQUET}") from None
     try:
         import polars
     except ImportError:
@@ -337,8 +338,8 @@ def _parquet(path: Path) -> Table:
         ) from None
     try:
         return _frame(polars.read_parquet(path), "polars", str(path))
-    except (OSError, polars.exceptions.PolarsError) as error:
-        raise RecordingError(f"{path} cannot be read as Parquet ({_first(error)}).") from None
+    except (OSError, polars.exceptions.PolarsError):
+        raise RecordingError(f"{path} {_NO_PARQUET}") from None
 
 
 def _first(error: Exception) -> str:
@@ -413,16 +414,14 @@ def _arrays(columns: dict[Any, Any], name: str) -> Table:
                 raise RecordingError(
                     f"{name}: '{label}' has the shape {array.shape}; give one value per row."
                 )
-            if array.dtype.kind in "mM":
-                array = np.where(
-                    np.isnat(array), None, array.astype(f"{array.dtype.kind}8[us]").astype(object)
-                )
+            if array.dtype.kind in "mM":  # as times of Python; None where there is none
+                array = array.astype(f"{array.dtype.kind}8[us]")
             array = array.tolist()
         cells.append(array)
     return _table([str(label) for label in columns], cells, name)
 
 
-def _table(labels: list[str], columns: list[Cells], name: str) -> Table:
+def _table(labels: Sequence[str], columns: Sequence[Cells], name: str) -> Table:
     lengths = {label: len(cells) for label, cells in zip(labels, columns, strict=True)}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{label} has {length}" for label, length in lengths.items())
@@ -518,8 +517,7 @@ def numbers(
         if not abs(value) <= limit or math.isinf(value):
             raise RecordingError(
                 f"{table.at(row)}: '{header.strip()}' is {value:g}, which no measurement is; correct it, or "
-                "say "
-                f"--missing {_short(cell)} if it marks a missing value."
+                f"say --missing {_short(cell)} if it marks a missing value."
             )
         found[row] = value
     return found

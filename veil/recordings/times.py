@@ -78,8 +78,7 @@ def time_column(table: Table, settings: ReadSettings, taken: Sequence[str]) -> s
         named = ", ".join(f"'{name}'" for name in found)
         raise RecordingError(
             f"{table.name} has several columns that may be the time: {named}. Name one with --time; where "
-            "date and "
-            "time of day stand apart, put them into one column."
+            "date and time of day stand apart, put them into one column."
         )
     return found[0] if found else None
 
@@ -164,8 +163,7 @@ def _numbered(
     if _like_dates(values):
         raise RecordingError(
             f"{table.name}: the numbers of '{header}' look like dates, e.g. {values[0]:.0f}. Say how they "
-            "are written, "
-            "e.g. --time-format %Y%m%d, or --time-unit if they are plain numbers."
+            "are written, e.g. --time-format %Y%m%d, or --time-unit if they are plain numbers."
         )
     if step is None:
         return Times(values, False, None, "numbers without a unit")
@@ -177,8 +175,7 @@ def _numbered(
     if fitting:
         raise RecordingError(
             f"{table.name} has steps of {own:g} in '{header}', whose header gives no unit, and the step of "
-            "the system "
-            f"is {step:g} s. If the times are in {fitting[0]}, say --time-unit {fitting[0]}."
+            f"the system is {step:g} s. If the times are in {fitting[0]}, say --time-unit {fitting[0]}."
         )
     return Times(values, True, None, "in s unless --time-unit says otherwise")
 
@@ -242,8 +239,7 @@ def _wall(
         row = there[zoned.index(not zoned[0])]
         raise RecordingError(
             f"{table.at(row)}: the time '{header}' is '{cells[row]}', {'without' if zoned[0] else 'with'} a "
-            "zone, where "
-            "others are not; write all alike."
+            "zone, where others are not; write all alike."
         )
     notes = list[str]()
     if all(zoned):
@@ -291,8 +287,7 @@ def _localised(
         if shift > _NONE:
             raise RecordingError(
                 f"{table.at(rows[place])}: {walls[place]} does not exist in {name}, where the clock is put "
-                "forward "
-                "then. Name the zone that the clock shows, e.g. --time-zone UTC."
+                "forward then. Name the zone that the clock shows, e.g. --time-zone UTC."
             )
     folds = [0] * len(walls)
     turned = walls[-1] < walls[0]  # the newest first
@@ -309,10 +304,8 @@ def _localised(
         if len(back) != 1:
             raise RecordingError(
                 f"{table.at(rows[night[0]])}: '{header}' is {walls[night[0]]}, which occurs twice in {name}, "
-                "where the "
-                "clock is put back then, and the rows do not tell which one it is. Give times with their "
-                "offset, "
-                "as 2024-10-27 02:30+01:00."
+                "where the clock is put back then, and the rows do not tell which one it is. Give times "
+                "with their offset, as 2024-10-27 02:30+01:00."
             )
         for row in night[night.index(back[0]) :]:
             folds[row] = 1
@@ -340,12 +333,11 @@ def _ask_zone(
     slack = settings.time_tolerance * usual
     for place, size in enumerate(apart):
         before, after = sorted((walls[place], walls[place + 1]))
-        jumps = abs(size - usual - HOUR) <= slack and before.month in SEASON
-        repeats = abs(size - usual + HOUR) <= slack
-        if (jumps or repeats) and (before.hour in NIGHT or after.hour in NIGHT):
+        changed = abs(abs(size - usual) - HOUR) <= slack
+        if changed and before.month in SEASON and (before.hour in NIGHT or after.hour in NIGHT):
             raise RecordingError(
                 f"{table.at(rows[place + 1])}: '{header}' goes from {cells[rows[place]]} to "
-                f"{cells[rows[place + 1]]} in one "
-                "step, which may be daylight saving. Name the zone that the clock shows, e.g. --time-zone "
-                "Europe/Berlin, or --time-zone UTC if it is never put forward or back."
+                f"{cells[rows[place + 1]]} in one step, which may be daylight saving. Name the zone that the "
+                "clock shows, e.g. --time-zone Europe/Berlin, or --time-zone UTC if it is never put forward "
+                "or back."
             )
