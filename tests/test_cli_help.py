@@ -17,7 +17,7 @@ from veil.cli.parser import settings
 from veil.registry import POLICIES
 
 LINES, COLUMNS, SECONDS = 50, 100, 0.5
-LONGEST = {"share": 72}  # two dozen flags of its own, and those of a broker
+LONGEST = {"share": 72, "measure": 60}  # flags of a broker; flags that say how a file is written
 
 
 def kind(command):

@@ -87,7 +87,7 @@ class ReadSettings:
     """How the times and numbers of a recording are written."""
 
     time: str = ""
-    """Column of the times; none if no column is (default: t, time, timestamp, date, or ISO times)"""
+    """Column of the times, or none; by default t, time, timestamp, date, or the one that holds ISO times"""
     time_unit: str = ""
     """Unit of times that are numbers, where their header does not say it: ms, s, min, h or d"""
     time_zone: str = ""
@@ -97,7 +97,7 @@ class ReadSettings:
     time_tolerance: float = 0.02
     """Largest deviation of a step from the usual one, a fraction of the step; others begin a new stretch"""
     decimal: str = ""
-    """Decimal mark, where the numbers do not tell: , or ."""
+    """Decimal mark, . or , where the numbers do not tell"""
     missing: tuple[str, ...] = ()
     """Words or numbers that mark a missing value, beside nan, na, null, - and the like"""
     sort: bool = False

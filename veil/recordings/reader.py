@@ -177,9 +177,10 @@ def _wanted(
         unit = f" in {one.unit}" if one.unit else ""
         asked = f" for {name}{unit}; name it with --columns {name}=COLUMN"
         needed = must.get(name, False)
-        header = table.find(columns.get(name, name), asked, optional=not needed and name not in columns)
+        must_be = needed or name in columns
+        header = table.find(columns.get(name, name), asked) if must_be else table.look_for(name)
         if header is not None:
-            found.append(_Want(name, header, one, needed or name in columns))
+            found.append(_Want(name, header, one, must_be))
     return found
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class Table:
         return f"{self.counted}{'s' if len(rows) > 1 else ''} {', '.join(listed)}{more}"
 
     def cells(self, header: str) -> Cells:
-        """One column."""
+        """The cells of one column."""
         return self.columns[self.header.index(header)]
 
     def unit(self, header: str) -> str:
@@ -98,20 +98,23 @@ class Table:
         columns = tuple([cells[row] for row in picked] for cells in self.columns)
         return replace(self, columns=columns, lines=self.lines[picked], parts=self.parts[picked])
 
-    @overload
-    def find(self, wanted: str, asked: str) -> str: ...
-
-    @overload
-    def find(self, wanted: str, asked: str, optional: bool) -> str | None: ...
-
-    def find(self, wanted: str, asked: str, optional: bool = False) -> str | None:
-        """The header of a column that is named in full, without its unit, or in another spelling.
+    def find(self, wanted: str, asked: str) -> str:
+        """The header of a column, however it was named; an error if there is none.
 
         Args:
             wanted: as it was named.
-            asked: who asks, for the message if there is none.
-            optional: whether there need not be one.
+            asked: who asks, for the message.
         """
+        found = self.look_for(wanted)
+        if found is not None:
+            return found
+        there = ", ".join(name for name in self.header if name.strip())
+        raise RecordingError(
+            f"{self.name} has no column '{wanted}'{asked}.{quoted(wanted, self.header)} It has {there}."
+        )
+
+    def look_for(self, wanted: str) -> str | None:
+        """The header of a column that is named in full, without its unit, or in another spelling."""
         spellings = (
             lambda name: name,
             lambda name: name.strip(),
@@ -126,12 +129,7 @@ class Table:
                 raise RecordingError(f"{self.name} has {twice if len(set(found)) == 1 else several}")
             if found:
                 return found[0]
-        if optional:
-            return None
-        there = ", ".join(name for name in self.header if name.strip())
-        raise RecordingError(
-            f"{self.name} has no column '{wanted}'{asked}.{quoted(wanted, self.header)} It has {there}."
-        )
+        return None
 
 
 def quoted(name: str, names: Collection[str]) -> str:
