@@ -113,7 +113,7 @@ class ReadSettings:
             raise ValueError("--time-tolerance is a fraction of a step between 0 and 0.5.")
 
 
-StartName = Literal["transport", "plain", "grid"]
+StartName = Literal["transport", "plain", "grid", "printed"]
 
 
 @dataclass(frozen=True)
@@ -122,21 +122,24 @@ class PolicyDesign:
 
     start: StartName = "transport"
     """transport: a network on top of perfect privacy; plain: one that begins with noise; grid: releases and
-    states on grids"""
+    states on grids; printed: the paper's actor, without limits"""
     encoder: Literal["moments", "mgf"] = "moments"
-    """How a plain network sees the belief: moments or mgf"""
+    """How a plain or printed network sees the belief: moments or mgf"""
     parts: int = 1
     """Gaussians per release law of a plain network"""
     particles: int = 0
     """Particles per secret in its belief; 0 for Kalman filters"""
-    proposal: Literal["guided", "bootstrap"] = "guided"
-    """How particles move: guided, or bootstrap"""
+    proposal: Literal["guided", "bootstrap", "pooled"] = "guided"
+    """How particles move: guided, bootstrap, or pooled: bootstrap, resampled over all secrets together"""
     floor: float = 0.05
     """Least noise, in usual spreads of the output"""
     width: int = 64
     """Neurons per hidden layer"""
     points: int = 5
     """Points per axis of --start grid"""
+    reach: tuple[float, ...] = ()
+    """Half-width of the grid of releases of --start grid, per shared axis in its unit; by default 12 usual
+    spreads of the output"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -144,8 +147,14 @@ class PolicyDesign:
             raise ValueError("parts and width are at least 1, points at least 2, particles at least 0.")
         if not 0.0 < self.floor < 1.0:
             raise ValueError("floor is a share of the output's spread between 0 and 1, e.g. 0.05.")
+        if not all(0.0 < number < math.inf for number in self.reach):
+            raise ValueError("reach is a positive number per shared axis, in its unit, e.g. --reach 2.5 5.")
         if self.start == "transport" and (self.parts > 1 or self.encoder != "moments"):
             raise ValueError("parts and encoder are for --start plain; on transport there is one Gaussian.")
+        if self.start == "printed" and self.parts > 1:
+            raise ValueError("parts is for --start plain; the printed actor has one Gaussian.")
+        if self.proposal == "pooled" and not self.particles:
+            raise ValueError("proposal pooled needs --particles, e.g. 81.")
         blind = self.particles and self.proposal == "bootstrap"
         if self.start == "grid" and (self.parts > 1 or self.encoder != "mgf" or not blind):
             raise ValueError("start grid needs --encoder mgf --proposal bootstrap and --particles, e.g. 81.")
@@ -191,7 +200,7 @@ class TrainSettings:
     seed: int = 0
     """Seed of all randomness (no unit)"""
     learner: str = field(default="pathwise", metadata={"hidden": True})
-    """Name of the learner: pathwise, ddpg, ddpg_printed or a2c"""
+    """Name of the learner: pathwise, ddpg, ddpg_printed, a2c or a2c_printed"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained."""

@@ -4,7 +4,7 @@ from veil.beliefs.base import Belief, FilterSpec, Health, PriorBelief
 from veil.beliefs.kalman import KalmanBelief, KalmanSpec
 from veil.beliefs.observed import ObservedBelief, ObservedSpec
 from veil.beliefs.particles import Bootstrap, Guided, ParticleBelief, ParticleSpec, Proposal, Scheme
-from veil.beliefs.pooled import PooledBelief
+from veil.beliefs.pooled import PooledBelief, PooledSpec
 
 __all__ = [
     "Belief",
@@ -19,6 +19,7 @@ __all__ = [
     "ParticleBelief",
     "ParticleSpec",
     "PooledBelief",
+    "PooledSpec",
     "PriorBelief",
     "Proposal",
     "Scheme",

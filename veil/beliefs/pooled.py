@@ -5,6 +5,7 @@ last particle is gone for good, however likely it becomes later. `ParticleBelief
 variant is here for comparison with the paper.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -12,7 +13,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from veil import linalg
-from veil.beliefs.base import Belief, Health, floored, untouched
+from veil.beliefs.base import Belief, FilterSpec, Health, floored, untouched
 from veil.beliefs.particles import ParticleBelief, Scheme
 from veil.laws import Components, Gaussian, Kernel
 from veil.resampling import effective_sample_size
@@ -120,3 +121,14 @@ def _within(secrets: int, labels: Int[Array, " Q"], log_values: Float[Array, " Q
     """The values of each secret's own particles, log 0 elsewhere."""
     member = labels[None, :] == jnp.arange(secrets, dtype=labels.dtype)[:, None]
     return jnp.where(member, log_values[None, :], LOG_ZERO)
+
+
+class PooledSpec(FilterSpec):
+    """`count` bootstrap particles per secret to begin with, of independent noise, resampled together."""
+
+    count: int = eqx.field(static=True)
+    scheme: Scheme = eqx.field(default_factory=lambda: Scheme(coupled=False))
+
+    def start(self, system: System, *, key: Key) -> PooledBelief:
+        """Particles from the initial law."""
+        return PooledBelief.start(system, self.count, key=key, scheme=self.scheme)

@@ -58,7 +58,8 @@ class ScoredStep(NamedTuple):
         used: the rows that something depends on.
         slope: G.
         charge: of the kernel that acted.
-        following: Σ_y p(y | K) V(next | y) for the kernel that acted.
+        following: Σ_y p(y | K) V(next | y) for the kernel that acted; not computed for plain credit, and
+            nor are `slope` and `surplus`.
         surplus: F(K) − F(m) − ⟨G, K − m⟩.
         value: V(now).
         outcome: what the draw was charged, for the log.
@@ -80,7 +81,7 @@ class A2c(Learner):
 
     Attributes:
         episodes: per update, divided evenly among the secrets.
-        updates: number over which the step sizes fall to nearly zero.
+        updates: number over which the step sizes fall, by `fade`.
         learning_rate: of the actor and the encoder at the start.
         critic_rate: of the critic at the start.
         concentration: of the Dirichlet rows: the larger, the nearer to the mean kernel.
@@ -88,6 +89,7 @@ class A2c(Learner):
         trace: of the critic's targets: 0 uses its own value after one step, 1 the whole episode.
         credit: how the return is attributed to the rows of a kernel.
         width: of the critic's two hidden layers.
+        fade: share of the step sizes that is left at the end; 1 keeps them as they are.
     """
 
     episodes: int = eqx.field(default=8, static=True)
@@ -99,6 +101,7 @@ class A2c(Learner):
     trace: Scalar = eqx.field(default=0.9, converter=jnp.asarray)
     credit: Credit = eqx.field(default="taylor", static=True)
     width: int = eqx.field(default=64, static=True)
+    fade: float = eqx.field(default=0.02, static=True)
 
     def __check_init__(self):
         if self.credit not in get_args(Credit):
@@ -187,12 +190,16 @@ class A2c(Learner):
             return charge + self.discount * following, (charge, following)
 
         features = policy.features(transition.belief, transition.external, transition.time)
+        drawn = jnp.exp(log_rows)
+        value = critic(features, transition.external, transition.time, policy.scaling)
+        if self.credit == "plain":  # asks for nothing else, and the values of all releases are dear
+            nothing, charge = jnp.zeros_like(value), charged(problem.objective, transition, drawn)
+            return jnp.zeros_like(drawn), charge, nothing, nothing, value
         middle = policy.table(features, transition.external, transition.time)
-        mean, drawn = jnp.exp(middle.log_rows), jnp.exp(log_rows)
+        mean = jnp.exp(middle.log_rows)
         (usual, _), slope = jax.value_and_grad(whole, has_aux=True)(mean)
         made, (charge, following) = whole(drawn)
         surplus = made - usual - jnp.sum(slope * (drawn - mean))
-        value = critic(features, transition.external, transition.time, policy.scaling)
         return slope, charge, following, surplus, value
 
     def loss(
@@ -232,8 +239,7 @@ class A2c(Learner):
 
     def _temporal(self, scored: ScoredStep) -> Float[Array, "B T"]:
         """δ, with the values of the states that were reached."""
-        reached = jnp.pad(scored.value[:, 1:], ((0, 0), (0, 1)))
-        return scored.charge + self.discount * reached - scored.value
+        return scored.charge + self.discount * _reached(scored) - scored.value
 
     def _targets(self, scored: ScoredStep) -> Float[Array, "B T"]:
         """What the critic should have said."""
@@ -243,13 +249,14 @@ class A2c(Learner):
             target = charge + self.discount * ((1.0 - self.trace) * following + self.trace * later)
             return target, target
 
-        steps = scored.charge.T, scored.following.T
+        following = scored.following if self.credit == "taylor" else _reached(scored)
+        steps = scored.charge.T, following.T
         last = jnp.zeros_like(scored.charge[:, 0])
         return jax.lax.scan(back, last, steps, reverse=True)[1].T
 
     def _optimiser(self, rate: float) -> optax.GradientTransformation:
         """Clipped Adam with cosine decay; a step that is not a number is left out."""
-        schedule = optax.cosine_decay_schedule(rate, self.updates, 0.02)
+        schedule = optax.cosine_decay_schedule(rate, self.updates, self.fade)
         steps = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(schedule))
         return optax.apply_if_finite(steps, max_consecutive_errors=self.updates)
 
@@ -260,6 +267,11 @@ class A2c(Learner):
         with jax.numpy_dtype_promotion("standard"):  # optax takes powers of floats with integer exponents
             steps, state = self._optimiser(rate).update(slopes, state, trained)  # pyright: ignore[reportArgumentType]
         return eqx.apply_updates(part, steps), state
+
+
+def _reached(scored: ScoredStep) -> Float[Array, "B T"]:
+    """Values of the states that were reached; nothing follows the last."""
+    return jnp.pad(scored.value[:, 1:], ((0, 0), (0, 1)))
 
 
 def _above_others(values: Float[Array, "B T"]) -> Float[Array, "B T"]:
@@ -283,3 +295,23 @@ class A2cPreset(Preset):
     def build(self, training: TrainSettings) -> A2c:
         """The learner with these settings."""
         return A2c(training.episodes, training.updates, training.learning_rate)
+
+
+@LEARNERS.register("a2c_printed")
+@dataclass(frozen=True)
+class PrintedA2cPreset(Preset):
+    """The paper's discrete benchmark with its predecessor's credit and the printed step sizes."""
+
+    starts = ("grid",)
+
+    design: PolicyDesign = field(
+        default_factory=lambda: PolicyDesign("grid", "mgf", particles=81, proposal="bootstrap")
+    )
+    training: TrainSettings = field(
+        default_factory=lambda: TrainSettings(400, 32, 1e-3, 100, 64, 0, learner="a2c_printed")
+    )
+
+    def build(self, training: TrainSettings) -> A2c:
+        """The learner with these settings; the critic looks one step ahead, and no step size falls."""
+        pace = training.episodes, training.updates, training.learning_rate, training.learning_rate
+        return A2c(*pace, concentration=100.0, trace=0.0, credit="plain", fade=1.0)

@@ -6,8 +6,12 @@ loss. As printed, the critic stands for all charges. But the leakage of a releas
 every secret and state, which the printed critic cannot see: the gradient of the largest term is not there.
 `direct` repairs that: leakage and distortion of the present release are differentiated as they are, and the
 critic stands for what comes later.
+
+Two learners are registered. `ddpg_printed` is the paper's: its actor has no limits, its particles are
+resampled all together, its step sizes do not fall. `ddpg` is repaired, and its actor keeps within limits.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +44,7 @@ class Charges(eqx.Module):
     price: Scalar
     discount: float = eqx.field(static=True)
     direct: bool = eqx.field(static=True)
+    printed: bool = eqx.field(default=False, static=True)
 
     @property
     def unit(self) -> Scalar:
@@ -69,7 +74,7 @@ class Charges(eqx.Module):
             features = policy.features(belief, observation.external, observation.time)
             kernel = sensed(policy).kernel(features, observation.external, observation.time)
             law, output = kernel(observation.secret, observation.state), system.output(observation.state)
-            action = described(law, output, scaling)
+            action = described(law, output, scaling, self.printed)
             if not self.direct:
                 return jnp.zeros_like(self.price), action
             measure_key, draw_key = jr.split(key)
@@ -107,7 +112,7 @@ class Ddpg(Learner):
 
     Attributes:
         episodes: played per update, shared evenly by the secrets.
-        updates: over which exploration and step sizes fall to a tenth.
+        updates: over which exploration falls to a tenth, and the step sizes by `fade`.
         learning_rate: step size of actor and critic at the start.
         direct: differentiate the charges of the present release, and let the critic stand for the future.
         gradients: gradient steps per update.
@@ -117,7 +122,10 @@ class Ddpg(Learner):
         capacity: episodes in the replay.
         explore: perturbation of the mean, in usual spreads of the output.
         width: neurons per hidden layer of the critic.
-        dual_rate: of the price of distortion, see `raised`; 0 keeps it fixed as printed.
+        printed: whether the critic sees (θ, s, x, μ, Σ) as they are and no more, see `veil.learners.critic`.
+        fade: share of the step size that is left at the end; 1 keeps it as it is.
+        clip: largest norm of a gradient.
+        dual_rate: of the price of distortion, see `dual_ascent`; 0 keeps it fixed as printed.
     """
 
     episodes: int = eqx.field(default=8, static=True)
@@ -131,14 +139,17 @@ class Ddpg(Learner):
     capacity: int = eqx.field(default=256, static=True)
     explore: float = eqx.field(default=0.1, static=True)
     width: int = eqx.field(default=128, static=True)
+    printed: bool = eqx.field(default=False, static=True)
+    fade: float = eqx.field(default=0.1, static=True)
+    clip: float = eqx.field(default=1.0, static=True)
     dual_rate: Scalar = eqx.field(default=0.1, converter=jnp.asarray)
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
         """Clipped Adam; a step that is not a number is left out."""
         every = self.updates * self.gradients
-        schedule = optax.cosine_decay_schedule(self.learning_rate, every, 0.1)
-        steps = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+        schedule = optax.cosine_decay_schedule(self.learning_rate, every, self.fade)
+        steps = optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(schedule))
         return optax.apply_if_finite(steps, max_consecutive_errors=every)
 
     def begin(self, family: Family, policy: LearnedPolicy, *, key: Key) -> Progress:
@@ -146,7 +157,7 @@ class Ddpg(Learner):
         (problem,) = one(family)
         network, scaling = policy.network, scaling_of(policy)
         critic_key, play_key = jr.split(key)
-        critic = Critic.start(network.encoder.size, scaling, self.width, key=critic_key)
+        critic = Critic.start(network.encoder.size, scaling, self.width, self.printed, key=critic_key)
         shapes = eqx.filter_eval_shape(self.play, problem, policy, jnp.asarray(0, jnp.int32), key=play_key)
         like = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), shapes)
         actor, encoder = parted(network)
@@ -181,7 +192,8 @@ class Ddpg(Learner):
         numbers = updates * rows + jnp.arange(rows, dtype=jnp.int32)
 
         def episode(number: Array) -> Step:
-            return explored(problem, policy, number, self.explore * left, key=jr.fold_in(key, number))
+            size, own = self.explore * left, jr.fold_in(key, number)
+            return explored(problem, policy, number, size, self.printed, key=own)
 
         return jax.vmap(episode)(numbers)
 
@@ -190,7 +202,8 @@ class Ddpg(Learner):
     ) -> tuple[Any, Memory, Metrics]:
         """The gradient steps of one update: critic and encoder, then actor, then the targets."""
         arrays, fixed = eqx.partition((progress.policy.network, memory), eqx.is_array)
-        charges = Charges(problem, progress.policy, progress.price, self.discount, self.direct)
+        priced = problem, progress.policy, progress.price
+        charges = Charges(*priced, self.discount, self.direct, self.printed)
 
         def step(carried: Any, step_key: Key) -> tuple[Any, tuple[Scalar, Scalar]]:
             network, memory = eqx.combine(carried, fixed)
@@ -270,7 +283,7 @@ def moved(slow: Any, fast: Any, share: float) -> Any:
 @LEARNERS.register("ddpg")
 @dataclass(frozen=True)
 class DdpgPreset(Preset):
-    """The paper's learner, repaired."""
+    """The paper's learner, repaired; its actor keeps within limits."""
 
     design: PolicyDesign = field(default_factory=lambda: PolicyDesign("plain", particles=81, width=128))
     training: TrainSettings = field(default_factory=lambda: TrainSettings(80, 8, 3e-3, 20, learner="ddpg"))
@@ -283,17 +296,20 @@ class DdpgPreset(Preset):
 @LEARNERS.register("ddpg_printed")
 @dataclass(frozen=True)
 class PrintedDdpgPreset(Preset):
-    """The paper's learner as it is printed."""
+    """The paper's learner as it is printed, with an actor that has no limits."""
+
+    starts = ("printed", "plain")
 
     design: PolicyDesign = field(
-        default_factory=lambda: PolicyDesign("plain", "mgf", particles=81, proposal="bootstrap", width=128)
+        default_factory=lambda: PolicyDesign("printed", "mgf", particles=81, proposal="pooled", width=128)
     )
     training: TrainSettings = field(
-        default_factory=lambda: TrainSettings(80, 8, 1e-3, 20, learner="ddpg_printed")
+        default_factory=lambda: TrainSettings(400, 8, 1e-3, 100, 64, 0, learner="ddpg_printed")
     )
     leakage: str = "regime_adaptive"
 
     def build(self, training: TrainSettings) -> Ddpg:
-        """The learner with these settings."""
+        """The learner with these settings; gradients are neither clipped nor do their steps fall."""
         pace = training.episodes, training.updates, training.learning_rate
-        return Ddpg(*pace, direct=False, explore=0.3, dual_rate=0.0)
+        plain = {"printed": True, "fade": 1.0, "clip": math.inf, "dual_rate": 0.0}
+        return Ddpg(*pace, direct=False, explore=0.3, **plain)

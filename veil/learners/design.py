@@ -9,10 +9,12 @@ import numpy as np
 from veil.beliefs.base import FilterSpec
 from veil.beliefs.kalman import KalmanSpec
 from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.beliefs.pooled import PooledSpec
 from veil.policies.base import LearnedPolicy
 from veil.policies.grid import discrete_policy
 from veil.policies.neural import neural_policy
 from veil.policies.plain import Truth
+from veil.policies.printed import printed_policy
 from veil.policies.residual import residual_policy
 from veil.policies.scaling import Limits, Scaling, Unit
 from veil.policies.transport import Transport
@@ -77,6 +79,8 @@ def _unit(centre: np.ndarray, spread: np.ndarray, dtype) -> Unit:
 
 ABOVE = 1.5  # the noise that training begins with, in terms of the least that is allowed
 
+REACH = 12.0  # half-width of a grid of releases, in usual spreads: a blind draw on the platoon uses up D̂ = 4
+
 
 def initial_policy(design: PolicyDesign, system: System, steps: int = 50, *, key: Key) -> LearnedPolicy:
     """The untrained policy of a design.
@@ -90,9 +94,19 @@ def initial_policy(design: PolicyDesign, system: System, steps: int = 50, *, key
     unit_key, weight_key = jr.split(key)
     scaling = typical_scaling(system, steps, key=unit_key)
     if design.start == "grid":
+        spread = np.asarray(scaling.output.spread, float)
+        reach = np.asarray(design.reach or REACH * spread, float)
+        if reach.shape != spread.shape:
+            names = ", ".join(field.name for field in system.shared_fields)
+            raise ValueError(f"reach needs one number per shared axis ({names}); got {len(reach)}.")
+        # As wide as the grid itself: nearly a blind uniform draw, like a network with generic outputs.
         size = {"counts": design.points, "particles": design.particles, "width": design.width}
-        return discrete_policy(system, scaling, **size, key=weight_key)
+        wide = {"reach": reach, "sd": float(np.max(reach / spread))}
+        return discrete_policy(system, scaling, **size, **wide, key=weight_key)
     tracker = tracked(design)
+    if design.start == "printed":
+        own = {"tracker": tracker, "encoder": design.encoder, "width": design.width}
+        return printed_policy(system, scaling, **own, key=weight_key)
     limits = Limits(low=jnp.asarray(design.floor, scaling.output.spread.dtype))
     if design.start == "transport":
         base = Transport(system, ABOVE * design.floor * scaling.output.spread, tracker)
@@ -115,4 +129,6 @@ def tracked(design: PolicyDesign) -> FilterSpec:
         return KalmanSpec()
     if design.proposal == "bootstrap":
         return ParticleSpec(design.particles, Scheme())
+    if design.proposal == "pooled":
+        return PooledSpec(design.particles)
     return ParticleSpec(design.particles)

@@ -88,8 +88,19 @@ class Step(eqx.Module):
     last: Scalar  # 1 at the end of an episode, else 0
 
 
-def explored(problem: Problem, policy: LearnedPolicy, number: Array, size: Scalar, *, key: Key) -> Step:
-    """One episode under kernels that wander around the policy's, batched [T]."""
+def explored(
+    problem: Problem, policy: LearnedPolicy, number: Array, size: Scalar, printed: bool = False, *, key: Key
+) -> Step:
+    """One episode under kernels that wander around the policy's, batched [T].
+
+    Args:
+        problem: where to play.
+        policy: with Gaussian releases.
+        number: of the episode.
+        size: of the perturbation of the mean, in usual spreads of the output.
+        printed: how the law of a release is described, see `described`.
+        key: randomness of the episode.
+    """
     start_key, run_key, shift_key, stretch_key = jr.split(key, 4)
     spread, secrets = scaling_of(policy).output.spread, problem.secrets
     shifts = wander(problem.steps, (secrets, spread.shape[0]), size, key=shift_key) * spread[None, None, :]
@@ -101,9 +112,8 @@ def explored(problem: Problem, policy: LearnedPolicy, number: Array, size: Scala
         acting, now = Shifted(policy, shift, stretch), play.situation
         after, stage, outcome = problem.step(acting, play, seed=number, key=step_key)
         state = seen(policy, now.state)
-        action = described(
-            stage.decision(now.believed, state), policy.system.output(state), scaling_of(policy)
-        )
+        law, output = stage.decision(now.believed, state), policy.system.output(state)
+        action = described(law, output, scaling_of(policy), printed)
         observation = Observation(now.believed, state, now.external, now.time)
         last = (now.time >= problem.steps).astype(mass.dtype)
         return after, Step(play.belief, observation, action, outcome, mass, last)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.beliefs.pooled import PooledSpec
 from veil.io import StoreError
 from veil.policies.base import Policy
 from veil.policies.scaling import Limits
@@ -54,7 +55,7 @@ def manifest(policy: Policy, system: str, digest: str) -> dict[str, object]:
         for i, (path, leaf) in enumerate(leaves)
     ]
     kinds = {str(leaf.dtype) for _, leaf in leaves if np.issubdtype(leaf.dtype, np.floating)}
-    trackers = _parts(policy, ParticleSpec)
+    trackers = [*_parts(policy, ParticleSpec), *_parts(policy, PooledSpec)]
     return {
         "schema": SCHEMA,
         "veil": _version("veil"),

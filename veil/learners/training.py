@@ -131,6 +131,7 @@ class Trained:
         updates: number of updates made.
         best: the update after which the policy was kept.
         reason: why training ended.
+        last: the policy after the last update; None where it was not kept.
     """
 
     policy: LearnedPolicy
@@ -138,6 +139,7 @@ class Trained:
     updates: int
     best: int
     reason: str
+    last: LearnedPolicy | None = None
 
 
 def train_policy(
@@ -201,7 +203,8 @@ def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLo
         diary.write(line)
         report(line)
     reason = f"no better in {options.patience} evaluations" if _tired(course, options) else "all updates made"
-    return Trained(course.best, course.score, course.updates, course.best_at, reason)
+    found = course.best, course.score, course.updates, course.best_at
+    return Trained(*found, reason, course.progress.policy)
 
 
 def _begun(

@@ -7,6 +7,7 @@ from veil.policies.grid import GridPolicy, discrete_policy, grid_atoms, grid_pol
 from veil.policies.networks import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
 from veil.policies.neural import NeuralPolicy, neural_policy
 from veil.policies.plain import Blind, GaussianNoise, Quantised, Truth
+from veil.policies.printed import PrintedPolicy, printed_policy
 from veil.policies.residual import ResidualPolicy, residual_policy
 from veil.policies.scaling import Limits, Scaling, Unit
 from veil.policies.subsampled import Subsampled
@@ -27,6 +28,7 @@ __all__ = [
     "NeuralPolicy",
     "PlainPolicy",
     "Policy",
+    "PrintedPolicy",
     "Quantised",
     "ResidualPolicy",
     "Scaling",
@@ -39,6 +41,7 @@ __all__ = [
     "grid_policy",
     "mgf_encoder",
     "neural_policy",
+    "printed_policy",
     "residual_policy",
     "zero_leakage_distortion",
 ]

@@ -18,7 +18,7 @@ from veil.policies.geometry import nearest
 from veil.policies.networks import Context, Form, Network, Summary, start_encoder, start_network
 from veil.policies.scaling import Scaling, Unit, bounded
 from veil.systems.base import Prior, System
-from veil.types import External, Features, Key, Scalar, Secret, State
+from veil.types import External, Features, Key, Scalar, Secret, State, Vector
 
 _PARTICLES = 81
 
@@ -279,6 +279,7 @@ def discrete_policy(
     *,
     counts: Sequence[int] | int = 5,
     half_width: float = 2.0,
+    reach: ArrayLike | None = None,
     particles: int = 81,
     width: int = 64,
     sd: float = 1.0,
@@ -291,16 +292,20 @@ def discrete_policy(
         scaling: units, see `veil.learners.usual`.
         counts: points per axis, of the state's grid and of the output's; one number for all axes.
         half_width: how far the grids reach on either side, in usual spreads.
+        reach: how far the grid of releases reaches on either side, per axis in its unit; by default as far
+            as that of the states.
         particles: per secret, of the policy's belief.
         width: number of hidden units per layer.
         sd: of the noise that is rounded to the grid before training, in usual spreads of the output.
         key: of the random weights; the encoder has ten random points.
     """
+    spread = scaling.output.spread
+    far = half_width * spread if reach is None else jnp.asarray(reach, spread.dtype)
     return grid_policy(
         system,
         scaling,
-        _around(scaling.output, counts, half_width),
-        cells=_around(scaling.state, counts, half_width),
+        _around(scaling.output.centre, counts, far),
+        cells=_around(scaling.state.centre, counts, half_width * scaling.state.spread),
         tracker=ParticleSpec(particles, Scheme()),
         encoder="mgf",
         width=width,
@@ -309,9 +314,8 @@ def discrete_policy(
     )
 
 
-def _around(unit: Unit, counts: Sequence[int] | int, half_width: float) -> Float[Array, "J Y"]:
-    """A grid of so many usual spreads on either side of what is usual."""
+def _around(centre: Vector, counts: Sequence[int] | int, reach: Vector) -> Float[Array, "J Y"]:
+    """A grid that reaches so far on either side of what is usual."""
     if isinstance(counts, int):
-        counts = (counts,) * unit.centre.shape[0]
-    reach = half_width * unit.spread
-    return grid_atoms(unit.centre - reach, unit.centre + reach, counts)
+        counts = (counts,) * centre.shape[0]
+    return grid_atoms(centre - reach, centre + reach, counts)
