@@ -63,11 +63,12 @@ class PooledBelief(Belief):
         return Gaussian(mean, jax.vmap(linalg.triangular_root)(apart, weights))
 
     def components(self, kernel: Kernel) -> Components:
-        """One Gaussian component per particle, in no order of secrets."""
-        law = jax.vmap(kernel)(self.secrets[self.labels], self.states)
-        if not isinstance(law, Gaussian):
-            raise TypeError(f"PooledBelief describes Gaussian releases, not {type(law).__name__}.")
-        return Components(self.labels, floored(self.log_weights), law, self.secrets.shape[0])
+        """One component (or one per part of a mixture law) for each particle, in no order of secrets."""
+        own, parts = jax.vmap(kernel)(self.secrets[self.labels], self.states).gaussian_parts()
+        joint, count = floored(self.log_weights[:, None] + own), own.shape[1]
+        flat = jax.tree.map(lambda leaf: leaf.reshape((joint.size, *leaf.shape[2:])), parts)
+        labels = jnp.repeat(self.labels, count)
+        return Components(labels, joint.reshape(-1), flat, self.secrets.shape[0])
 
     def update(
         self, system: System, kernel: Kernel, external: External, shared: Shared | None, *, key: Key
