@@ -8,10 +8,10 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house torture bench bench-quick studies reproduce clean
+.PHONY: help demo test check house torture bench bench-quick studies reproduce reproduce-full clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: .venv/.base ## train, audit, share live and report on the platoon, in three minutes; writes into demo/
 	@$(BIN)/veil demo
@@ -45,10 +45,14 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python paper/study_budget.py --out build/studies
 	$(BIN)/python -m tests.stream_study all --out build/studies/stream.json
 	$(BIN)/python -m paper.study_resolution --out build/studies
+	$(BIN)/python -m paper.study_readings --out build/studies/readings.json
 	$(BIN)/python -m pytest -m study
 
 reproduce: .venv/.base ## the paper's experiment beside its printed numbers; writes reproduce/ and paper/RESULTS.md
 	@$(BIN)/python -m paper.reproduction --publish paper
+
+reproduce-full: .venv/.base ## the same with five seeds of the printed learner, ρ = 0, and a long A2C; goes on where it was
+	@$(BIN)/python -m paper.reproduction --full --publish paper
 
 clean: ## remove everything that make made
 	rm -rf .venv .venv-bench build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from veil.beliefs.base import FilterSpec
 from veil.beliefs.particles import ParticleSpec
+from veil.beliefs.pooled import PooledSpec
 from veil.systems.base import System
 from veil.systems.platoon import Platoon
 
@@ -18,7 +19,8 @@ def with_particles(policy: Tree, count: int) -> Tree:
     """The policy with so many particles per secret, if it tracks by particles at all."""
 
     def one(node: object) -> object:
-        return ParticleSpec(count, node.scheme) if isinstance(node, ParticleSpec) else node
+        kind = type(node)
+        return kind(count, node.scheme) if isinstance(node, ParticleSpec | PooledSpec) else node
 
     return jax.tree.map(one, policy, is_leaf=lambda node: isinstance(node, FilterSpec))
 

@@ -21,7 +21,7 @@ def measure(work: Work, names: tuple[str, ...]) -> None:
     """Train and measure these columns."""
     for name in names:
         study = work.study(name)
-        _ = study.audited, study.driven, study.read, study.charged
+        _ = study.audited, study.driven, study.read, study.charged, study.attacked
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def _child(name: str, prepare: Callable[[], None], extent: Extent, folder: Path,
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         prepare()
-        measure(Work(extent, folder, (name,), lambda *line: queue.put(line)), (name,))
+        measure(Work(extent, folder, (name,), report=lambda *line: queue.put(line)), (name,))
     except KeyboardInterrupt:
         pass
 

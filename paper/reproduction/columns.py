@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
+from paper.reproduction.options import Extent
 from paper.reproduction.printed import Who
 from veil.registry import LEARNERS
 from veil.settings import ObjectiveWeights, PolicyDesign, Preset
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 SHORT = 32  # episodes per evaluation of a training that is cut short
 
-TRUE, NOISE = "true", "noise"
+TRUE, NOISE, PRINTED_LEARNER = "true", "noise", "ddpg_printed"
+
+SEEDS = 5  # of the printed learner in the full run
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,12 @@ class Column:
         make: of one that is known at once.
         like: of noise: the column whose distortion it has.
         printed: the column of the paper that it stands beside.
+        which: iterate of its training: the best of its looks, the last, or the first, before any update.
+        run: the column whose training it shares, if not its own.
+        seed: added to that of the reproduction.
+        weights: of the objective.
+        part: "default" columns are always measured, those of the "full" run only in it, and an "extra" one
+            only where it is named.
     """
 
     name: str
@@ -39,12 +48,42 @@ class Column:
     make: "Callable[[System], Policy] | None" = None
     like: str = ""
     printed: Who | None = None
+    which: Literal["best", "last", "first"] = "best"
+    run: str = ""
+    seed: int = 0
+    weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
+    part: Literal["default", "full", "extra"] = "default"
+
+    def extent(self, whole: Extent) -> Extent:
+        """How much is measured of it: less of what only the full run has."""
+        if self.part != "full":
+            return whole
+        return replace(
+            whole,
+            table_episodes=min(whole.table_episodes, 50),
+            audit_episodes=min(whole.audit_episodes, 128),
+            read_episodes=min(whole.read_episodes, 16),
+            bound_episodes=min(whole.bound_episodes, 4),
+            particles=min(whole.particles, 324),
+        )
 
 
 def _truth(system: "System") -> "Policy":
     from veil.policies.plain import Truth
 
     return Truth(system)
+
+
+def _constant(system: "System") -> "Policy":
+    from paper.reproduction.blind import constant
+
+    return constant(system)
+
+
+def _uniform(system: "System") -> "Policy":
+    from paper.reproduction.blind import uniform
+
+    return uniform(system)
 
 
 def _transport(system: "System") -> "Policy":
@@ -61,20 +100,68 @@ def _counterfactual(system: "System") -> "Policy":
     return Counterfactual(system)
 
 
+def _on_the_grid(preset: Preset, updates: int = 0) -> Preset:
+    """The preset with releases within 2.5 m/s and 5 m, which a blind draw uses up D̂ with."""
+    training = replace(preset.training, updates=updates or preset.training.updates)
+    return replace(preset, design=replace(preset.design, reach=(2.5, 5.0)), training=training)
+
+
+_PRINTED, _A2C = LEARNERS[PRINTED_LEARNER](), LEARNERS["a2c_printed"]()
+
+LONG = 1500  # updates of the long discrete training
+
 COLUMNS = (
     Column(TRUE, "True Data", make=_truth, printed="true"),
-    Column("discrete", "Discrete Policy (A2C)", LEARNERS["a2c"](), printed="discrete"),
-    Column("ddpg_printed", "DDPG as printed", LEARNERS["ddpg_printed"]()),
-    Column("ddpg", "DDPG, repaired", LEARNERS["ddpg"](), printed="continuous"),
+    Column("constant", "blind: always (15, 20)", make=_constant),
+    Column("uniform", "blind: uniform on the grid", make=_uniform),
+    Column(
+        "discrete_printed",
+        "Discrete Policy (A2C, plain credit, 1e-3)",
+        _on_the_grid(_A2C),
+        printed="discrete",
+        which="last",
+    ),
+    Column("discrete", "Discrete Policy (A2C, our credit)", _on_the_grid(LEARNERS["a2c"]())),
+    Column("ddpg_untrained", "DDPG as printed, untrained", _PRINTED, which="first", run=PRINTED_LEARNER),
+    Column(PRINTED_LEARNER, "DDPG as printed, last iterate", _PRINTED, printed="continuous", which="last"),
+    Column("ddpg_printed_best", "DDPG as printed, best of looks", _PRINTED, run=PRINTED_LEARNER),
+    Column("ddpg", "DDPG, repaired, with limits", LEARNERS["ddpg"]()),
     Column(NOISE, "Gaussian noise", like="ddpg"),
     Column(
         "pathwise_plain",
         "pathwise, from noise",
         replace(LEARNERS["pathwise"](), design=PolicyDesign(start="plain")),
+        part="extra",
     ),
     Column("pathwise", "pathwise, on transport", LEARNERS["pathwise"]()),
     Column("transport", "transport", make=_transport),
     Column("counterfactual", "counterfactual", make=_counterfactual),
+    *(
+        Column(
+            f"{PRINTED_LEARNER}_{seed}",
+            f"DDPG as printed, seed {seed}, last iterate",
+            _PRINTED,
+            which="last",
+            seed=seed,
+            part="full",
+        )
+        for seed in range(1, SEEDS)
+    ),
+    Column(
+        "ddpg_printed_no_privacy",
+        "DDPG as printed, ρ = 0, last iterate",
+        _PRINTED,
+        which="last",
+        weights=ObjectiveWeights(privacy_weight=0.0),
+        part="full",
+    ),
+    Column(
+        "discrete_long",
+        "Discrete Policy (A2C, plain credit, 1e-3, long)",
+        _on_the_grid(_A2C, LONG),
+        which="last",
+        part="full",
+    ),
 )
 """In the order of all tables."""
 
@@ -83,19 +170,34 @@ NAMES = tuple(column.name for column in COLUMNS)
 BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def selected(only: Iterable[str]) -> tuple[Column, ...]:
-    """These columns and what they are compared with, in the order of all tables; all if none is named."""
-    wanted = set(only) or set(NAMES)
+def selected(only: Iterable[str], full: bool = False) -> tuple[Column, ...]:
+    """These columns and what they are compared with, in the order of all tables; without names the usual ones.
+
+    Args:
+        only: names of columns.
+        full: whether those of the full run are usual.
+    """
+    parts = ("default", "full") if full else ("default",)
+    wanted = set(only) or {column.name for column in COLUMNS if column.part in parts}
     wanted |= {BY_NAME[name].like for name in wanted} | {TRUE}
     return tuple(column for column in COLUMNS if column.name in wanted)
 
 
-def settings(preset: Preset, steps: int, fraction: float, seed: int) -> "Settings":
-    """All that a training depends on; a fraction below one cuts it short and evaluates it at its end only."""
+def settings(column: Column, steps: int, fraction: float, seed: int) -> "Settings":
+    """All that a training depends on; a fraction below one cuts it short and evaluates it at its end only.
+
+    Args:
+        column: one that is learned.
+        steps: releases per episode.
+        fraction: of its usual updates.
+        seed: of the reproduction.
+    """
     from veil.learners.run import Settings
 
-    training = replace(preset.training, seed=seed)
+    preset = column.preset
+    assert preset is not None
+    training = replace(preset.training, seed=seed + column.seed)
     if fraction < 1.0:
         updates = max(1, math.ceil(fraction * training.updates))
         training = replace(training, updates=updates, evaluate_every=updates, evaluation_episodes=SHORT)
-    return Settings("platoon", steps, preset.design, ObjectiveWeights(), training, preset.leakage)
+    return Settings("platoon", steps, preset.design, column.weights, training, preset.leakage)

@@ -1,5 +1,6 @@
 """The work of a reproduction: columns are trained and measured in turn, and nothing is done twice."""
 
+import time
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +18,12 @@ from paper.reproduction.stages import Arrays
 from veil.distortion import expected_distance
 from veil.evaluation.episodes import evaluation_keys, play_episodes, select_episodes
 from veil.evaluation.evaluate import Evaluation, evaluate
-from veil.io import Store, StoreError, fingerprint
+from veil.io import Store, StoreError, fingerprint, load_arrays, save_arrays
 from veil.learners import run as runs
 from veil.learners import training
 from veil.policies.base import Policy
 from veil.policies.plain import GaussianNoise
+from veil.results.parts import BELIEVED
 from veil.settings import AuditSettings
 from veil.step import Record
 from veil.systems.platoon import Platoon
@@ -33,6 +35,8 @@ Report = Callable[[str, str, int, int], None]
 
 RATIO = (1.0, 1.7)  # sd of noise on speed (m/s) to that on spacing (m)
 
+LAST = "last.safetensors"  # the policy after the last update, beside the best of the looks
+
 
 class Work:
     """A reproduction on its way.
@@ -42,6 +46,7 @@ class Work:
         folder: where every stage is kept once it is done.
         only: names of columns; those that they are compared with come along.
         report: called with the column, the stage, how far that is, and of how much.
+        full: whether the columns of the full run are among them.
     """
 
     def __init__(
@@ -50,9 +55,10 @@ class Work:
         folder: Path,
         only: Iterable[str] = (),
         report: Report = lambda column, stage, done, total: None,
+        full: bool = False,
     ):
-        self.extent, self.folder, self.report = extent, folder, report
-        self.columns = selected(only)
+        self.extent, self.folder, self.report, self.full = extent, folder, report, full
+        self.columns = selected(only, full)
         self._studies: dict[str, Study] = {}
 
     def study(self, name: str) -> "Study":
@@ -71,7 +77,7 @@ class Study:
     """One column: its policy, and what was measured of it. Everything is made when it is first asked for."""
 
     def __init__(self, work: Work, column: Column):
-        self.work, self.column, self.extent = work, column, work.extent
+        self.work, self.column, self.extent = work, column, column.extent(work.extent)
         self.part = "policy"
 
     def progress(self, stage: str, done: int, total: int) -> None:
@@ -81,7 +87,7 @@ class Study:
     @property
     def run(self) -> Path:
         """The folder of its training."""
-        return self.work.folder / "runs" / self.column.name
+        return self.work.folder / "runs" / (self.column.run or self.column.name)
 
     @cached_property
     def system(self) -> Platoon:
@@ -113,10 +119,9 @@ class Study:
         return GaussianNoise(self.system, jnp.asarray(RATIO, float) * factor)
 
     def _learned(self) -> Policy:
-        """As trained before, gone on with, or trained now."""
-        extent, preset, folder = self.extent, self.column.preset, self.run
-        assert preset is not None
-        wanted = settings(preset, extent.steps, extent.training_fraction, extent.seed)
+        """As trained before, gone on with, or trained now: the iterate that is asked for."""
+        extent, folder = self.extent, self.run
+        wanted = settings(self.column, extent.steps, extent.training_fraction, extent.seed)
         try:
             found = runs.Run.load(folder)
         except StoreError:  # none, or not whole
@@ -131,9 +136,16 @@ class Study:
                 self.progress("training", int(line["update"]), wanted.training.updates)
 
             self.progress("training", 0, wanted.training.updates)
-            training.finish_run(folder, wanted, training.train_run(wanted, self.system, folder, report))
+            trained = training.train_run(wanted, self.system, folder, report)
+            save_arrays(folder / LAST, trained.policy if trained.last is None else trained.last, {})
+            training.finish_run(folder, wanted, trained)
         with jax.enable_x64(False):
+            if self.column.which == "first":
+                given = {"steps": wanted.steps, "design": wanted.design}
+                return training.untrained(self.system, wanted.training, **given)
             policy = runs.load_policy(folder, as_float32(self.system))
+            if self.column.which == "last":
+                policy = load_arrays(folder / LAST, policy)
         assert isinstance(policy, Policy)
         return policy
 
@@ -179,8 +191,23 @@ class Study:
     def _kept(self, name: str, make: Callable[[], Arrays]) -> Arrays:
         store = self.store  # needs the policy, which may have to be trained
         self.part = name
+
+        def timed() -> Arrays:
+            began = time.monotonic()
+            return {**make(), "seconds": np.array(time.monotonic() - began)}
+
         with jax.enable_x64(True):
-            return store.keep(name, make)
+            return store.keep(name, timed)
+
+    @property
+    def seconds(self) -> float:
+        """That its stages took, and its training if that is its own."""
+        parts = (self.audited, self.driven, self.read, self.charged, self.attacked)
+        found = sum(float(part.get("seconds", 0.0)) for part in parts if part is not None)
+        if self.column.preset is None or self.column.run:
+            return found
+        result = runs.Run.load(self.run).result
+        return found + (0.0 if result is None else result.seconds)
 
     @cached_property
     def driven(self) -> Arrays:
@@ -212,6 +239,18 @@ class Study:
             return stages.audited(found)
 
         return self._kept("audited", make)
+
+    @cached_property
+    def attacked(self) -> Arrays | None:
+        """What a trained attacker finds where nothing bounds from above, see `stages.attacked`."""
+        if str(self.audited["verdict"]) in BELIEVED or self.policy.has_memory:
+            return None
+
+        def make() -> Arrays:
+            given = {"steps": self.extent.steps, "seed": self.extent.seed, "progress": self.progress}
+            return stages.attacked(self.system, self.as_trained, self.records, **given)
+
+        return self._kept("attacked", make)
 
     @cached_property
     def read(self) -> Arrays | None:

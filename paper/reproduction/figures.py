@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from paper.reproduction.courses import BLOCK, Course
 from paper.reproduction.stages import Arrays
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
 from veil.results.parts import SMALLEST
@@ -18,6 +19,8 @@ COLOURS = (BLUE, RED, GREEN, ORANGE, INK, "#CC79A7", "#56B4E9", PALE)
 LOW, HIGH = 0.05, 0.95  # quantiles of the band over episodes
 
 DPI = 130
+
+MOST = float(np.log(4.0))  # nats: what there is to know
 
 Lines = list[dict[str, float]]
 
@@ -125,6 +128,52 @@ def learning(courses: dict[str, Lines], path: Path) -> Path:
     ]
     labels += ["upper side", f"what counts in training (both at least {SMALLEST:g})"]
     figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=10)
+    figure.savefig(path, dpi=DPI)
+    return path
+
+
+def printed_courses(found: dict[str, Course], path: Path) -> Path:
+    """Of the printed learner: leakage at the looks on the left, the critic's mean value on the right."""
+    figure = Figure(figsize=(12, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for (name, one), colour in zip(found.items(), COLOURS, strict=False):
+        updates = [look.update for look in one.looks]
+        upper, lower = ([getattr(look, side) for look in one.looks] for side in ("upper", "lower"))
+        left.plot(
+            updates, np.clip(upper, 0.0, MOST), "v-", color=colour, linewidth=1.6, markersize=5, label=name
+        )
+        left.plot(updates, np.clip(lower, 0.0, MOST), "^:", color=colour, linewidth=1.0, markersize=4)
+        scale = max(map(abs, one.value)) or 1.0
+        places = BLOCK * (np.arange(len(one.value)) + 1)
+        right.plot(places, np.array(one.value) / scale, color=colour, linewidth=1.6)
+    left.set_ylabel("leakage at the looks (nats): upper ▾, lower ▴")
+    right.set_ylabel("mean Q, as a share of its largest")
+    return _updates(figure, path)
+
+
+def discrete_courses(found: dict[str, Course], path: Path) -> Path:
+    """Of the discrete policies: leakage and distortion at the looks against the episodes played."""
+    figure = Figure(figsize=(12, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for (name, one), colour in zip(found.items(), COLOURS, strict=False):
+        each = one.episodes / max(one.updates, 1)
+        episodes = [each * look.update for look in one.looks]
+        upper = np.clip([look.upper for look in one.looks], 0.0, MOST)
+        left.plot(episodes, upper, "v-", color=colour, linewidth=1.6, markersize=5, label=name)
+        right.plot(episodes, [look.distortion for look in one.looks], "v-", color=colour, linewidth=1.6)
+    left.set_ylabel("leakage at the looks, upper side (nats)")
+    right.set_ylabel("mean distortion per step")
+    return _updates(figure, path, "episodes")
+
+
+def _updates(figure: Figure, path: Path, what: str = "updates") -> Path:
+    for panel in figure.axes:
+        panel.set_xlabel(what)
+        panel.set_xlim(left=0.0)
+        panel.set_ylim(bottom=0.0)
+        panel.grid(alpha=0.25)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=10)
     figure.savefig(path, dpi=DPI)
     return path
 

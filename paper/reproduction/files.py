@@ -4,11 +4,13 @@ import csv
 import io
 import json
 import shutil
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
 from paper.reproduction.claims import Claim
-from paper.reproduction.options import Extent
+from paper.reproduction.courses import Course
+from paper.reproduction.engine import Work
 from paper.reproduction.printed import PRINTED
 from paper.reproduction.summary import Reader, Summary
 from veil.io import plain, replace_text
@@ -27,31 +29,57 @@ _BESIDE: dict[tuple[str, str | None], tuple[float, ...]] = {
 OVERALL = ("distortion", "bound", "clamped")
 
 
-def write(found: dict[str, Summary], claimed: list[Claim], extent: Extent, folder: Path) -> list[Path]:
-    """Write results.json and results.csv; a reader finds the old file or the new one, never half of one."""
-    text = json.dumps(plain(content(found, claimed, extent)), indent=2, allow_nan=False, ensure_ascii=False)
+def write(
+    work: Work, found: dict[str, Summary], claimed: list[Claim], trained: dict[str, Course], sources: str
+) -> list[Path]:
+    """Write results.json and results.csv; a reader finds the old file or the new one, never half of one.
+
+    Args:
+        work: the reproduction.
+        found: of every column.
+        claimed: the claims, held against them.
+        trained: the trainings behind them.
+        sources: commit that made them; empty where that is not known.
+    """
+    content: dict[str, object] = {
+        "unit": "nats",
+        "version": __version__,
+        "commit": sources,
+        "command": "make reproduce-full" if work.full else "make reproduce",
+        "extent": asdict(work.extent),
+        "claims": [asdict(one) for one in claimed],
+        "columns": {name: _column(one) for name, one in found.items()},
+        "trainings": {name: asdict(one) for name, one in trained.items()},
+        "seconds": {name: round(work.study(name).seconds, 1) for name in found},
+        "printed": PRINTED,
+    }
+    text = json.dumps(plain(content), indent=1, allow_nan=False, ensure_ascii=False)
     return [
-        replace_text(folder / "results.json", text + "\n"),
-        replace_text(folder / "results.csv", table(found)),
+        replace_text(work.folder / "results.json", text + "\n"),
+        replace_text(work.folder / "results.csv", table(found)),
     ]
 
 
-def content(found: dict[str, Summary], claimed: list[Claim], extent: Extent) -> dict[str, object]:
-    """All fields of results.json."""
-    return {
-        "unit": "nats",
-        "version": __version__,
-        "extent": asdict(extent),
-        "claims": [asdict(one) for one in claimed],
-        "columns": {name: _column(one) for name, one in found.items()},
-        "printed": PRINTED,
-    }
+def commit() -> str:
+    """The commit of these sources, with a plus where files differ from it; empty outside of a repository."""
+    here = Path(__file__).parent
+    try:
+        said = [
+            subprocess.run(
+                ["git", *words], cwd=here, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for words in (("rev-parse", "--short=10", "HEAD"), ("status", "--porcelain", "--", "*.py"))
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return said[0] + ("+" if said[1] else "")
 
 
 def _column(one: Summary) -> dict[str, object]:
     line: dict[str, object] = {"title": one.column.title, "printed": one.column.printed}
     line |= {"trusted": one.trusted, "verdict": one.verdict, "reasons": one.reasons, "method": one.method}
     line |= {"leakage": leakage_to_dict(one.leakage), "reader": one.reader and asdict(one.reader)}
+    line |= {"attacker": one.attacker and asdict(one.attacker)}
     line |= {name: [asdict(mean) for mean in getattr(one.drive, name)] for name in PER_SECRET}
     line |= {"overall": asdict(one.drive.overall)}
     return line | {name: (mean := getattr(one, name)) and asdict(mean) for name in OVERALL}
@@ -93,9 +121,13 @@ def _reader(writer, name: str, reader: Reader) -> None:
         writer.writerow((name, f"tracking_{axis}", "", error, "", ""))
 
 
-def publish(page: Path, pictures: list[Path], folder: Path) -> list[Path]:
-    """Copy RESULTS.md and its pictures; links stay right."""
+def publish(paths: list[Path], folder: Path) -> list[Path]:
+    """Copy RESULTS.md, results.json and the pictures; links stay right, and pictures of old runs go."""
     place = folder / "pictures"
     place.mkdir(parents=True, exist_ok=True)
+    pictures = [path for path in paths if path.suffix == ".png"]
+    for old in place.glob("*.png"):
+        old.unlink()
     copies = [Path(shutil.copyfile(path, place / path.name)) for path in pictures]
-    return [replace_text(folder / page.name, page.read_text(encoding="utf-8")), *copies]
+    texts = [path for path in paths if path.name in ("RESULTS.md", "results.json")]
+    return [replace_text(folder / path.name, path.read_text(encoding="utf-8")) for path in texts] + copies

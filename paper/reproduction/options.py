@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Extent:
-    """Sizes of a reproduction; the defaults are the full one.
+    """Sizes of a reproduction.
 
     Attributes:
         steps: releases per episode.
@@ -28,6 +28,6 @@ class Extent:
     seed: int = 0
 
 
-FULL = Extent()
+DEFAULT = Extent()
 
 FAST = Extent(table_episodes=16, audit_episodes=64, read_episodes=16, particles=81, training_fraction=0.04)

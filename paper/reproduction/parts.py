@@ -7,6 +7,7 @@ import numpy as np
 
 from paper.reproduction import figures, files, report, tables
 from paper.reproduction.claims import Claim, claims
+from paper.reproduction.courses import courses
 from paper.reproduction.engine import Work
 from paper.reproduction.summary import drives, summaries
 from veil.io import replace_text
@@ -27,6 +28,8 @@ def figure_2(work: Work) -> list[Path]:
 def _per_column(work: Work, name: str, draw: Callable[..., Path]) -> list[Path]:
     paths = []
     for column in work.learned:
+        if column.part == "full":  # their numbers are in the tables
+            continue
         study = work.study(column.name)
         assert study.read is not None  # learned policies publish their kernels
         title = f"{column.title}: a reader with {work.extent.particles} particles per secret"
@@ -47,18 +50,27 @@ def table_2(work: Work) -> list[Path]:
 
 def learning_curves(work: Work) -> list[Path]:
     """Leakage and distortion over the time of training, all learned columns in one picture."""
-    courses = {column.title: work.study(column.name).history for column in work.learned}
-    return [figures.learning(courses, _pictures(work) / "learning_curves.png")] if courses else []
+    own = [column for column in work.learned if not column.run and column.part != "full"]
+    lines = {column.title: work.study(column.name).history for column in own}
+    made = [figures.learning(lines, _pictures(work) / "learning_curves.png")] if lines else []
+    found = courses(work)
+    printed = {name: one for name, one in found.items() if one.value}
+    if printed:
+        made.append(figures.printed_courses(printed, _pictures(work) / "printed_learner.png"))
+    discrete = {name: one for name, one in found.items() if one.learner.startswith("a2c")}
+    if discrete:
+        made.append(figures.discrete_courses(discrete, _pictures(work) / "discrete_learners.png"))
+    return made
 
 
 def everything(work: Work) -> tuple[list[Path], list[Claim]]:
-    """All of it, and the page that says what came out; the page is the first of the paths."""
+    """All of it, and the page that says what came out, which is the first of the paths."""
     found = summaries(work)
-    claimed = claims(found)
+    claimed, trained, commit = claims(found), courses(work), files.commit()
     pictures = [*figure_1(work), *figure_2(work), *learning_curves(work)]
-    page = replace_text(work.folder / PAGE, report.results(work, found, claimed, pictures))
-    made = [*table_1(work), *table_2(work), *files.write(found, claimed, work.extent, work.folder)]
-    return [page, *pictures, *made], claimed
+    page = replace_text(work.folder / PAGE, report.results(work, found, claimed, trained, pictures, commit))
+    written = files.write(work, found, claimed, trained, commit)
+    return [page, *written, *pictures, *table_1(work), *table_2(work)], claimed
 
 
 PARTS: dict[str, Callable[[Work], list[Path]]] = {

@@ -1,30 +1,70 @@
 """RESULTS.md: every claim, every table and every picture, made from the numbers only."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from paper.reproduction import tables
 from paper.reproduction.claims import Claim
+from paper.reproduction.columns import PRINTED_LEARNER
+from paper.reproduction.courses import SETTLED, WINDOW, Course
 from paper.reproduction.engine import Work
-from paper.reproduction.options import FULL
+from paper.reproduction.options import DEFAULT
 from paper.reproduction.summary import Summary
-from veil.learners import run as runs
 from veil.version import __version__
 
-ANSWERS = {"yes": "reproduced", "no": "not reproduced", "open": "undecided", "not measured": "not measured"}
+READINGS = Path(__file__).parents[1] / "readings.json"
+
+ANSWERS = {
+    "yes": "reproduced",
+    "no": "not reproduced",
+    "open": "undecided",
+    "calibrated": "calibrated",
+    "untestable": "not testable",
+    "not measured": "not measured",
+}
+
+MET = {"yes": "met", "no": "not met", "open": "undecided", "not measured": "not measured"}
 
 OWN = {"yes": "holds", "no": "does not hold", "open": "undecided", "not measured": "not measured"}
 
 
-def results(work: Work, found: dict[str, Summary], claimed: list[Claim], pictures: list[Path]) -> str:
-    """The whole page."""
+def readings() -> dict[str, Any]:
+    """What `python -m paper.study_readings` found; empty where it was not run."""
+    return json.loads(READINGS.read_text(encoding="utf-8")) if READINGS.exists() else {}
+
+
+def results(
+    work: Work,
+    found: dict[str, Summary],
+    claimed: list[Claim],
+    trained: dict[str, Course],
+    pictures: list[Path],
+    commit: str,
+) -> str:
+    """The whole page.
+
+    Args:
+        work: the reproduction.
+        found: of every column.
+        claimed: the claims, held against them.
+        trained: the trainings behind them.
+        pictures: to be shown.
+        commit: of the sources; empty where that is not known.
+    """
     driven = {name: one.drive for name, one in found.items()}
+    by = {whose: [one for one in claimed if one.whose == whose] for whose in ("paper", "blind", "ours")}
     sections = [
         "# The paper's experiment again\n",
-        _how(work),
+        _how(work, commit),
         "## Claims of the paper\n",
-        _claims([one for one in claimed if one.whose == "paper"], ANSWERS),
+        _CLAIMS,
+        _summary(by["paper"]),
+        _claims(by["paper"], ANSWERS),
+        f"## The same thresholds, for releases that look at nothing\n\n{_BLIND}",
+        _claims(by["blind"], MET),
         "## Claims of ours\n",
-        _claims([one for one in claimed if one.whose == "ours"], OWN),
+        _claims(by["ours"], OWN),
         f"## Table 1: fuel\n\n{_START}",
         tables.table_1(driven),
         "## Table 2: accelerations\n",
@@ -33,39 +73,82 @@ def results(work: Work, found: dict[str, Summary], claimed: list[Claim], picture
         _privacy_words(work),
         tables.table_3(found),
         *_doubts(found),
+        *_printed_seeds(found, trained),
+        *_readings(),
         "## Trainings\n",
-        _trainings(work),
+        _trainings(trained),
         "## Pictures\n",
         *(f"![{path.stem}](pictures/{path.name})\n" for path in pictures),
     ]
     return "\n".join(sections)
 
 
+_CLAIMS = (
+    "In the words of the paper; the thresholds are ours, for it states none. *Calibrated*: numbers that the "
+    "paper "
+    "leaves open were chosen so that it holds, so it is no evidence. `ddpg_printed` is the printed learner "
+    "after its "
+    "last update, `ddpg_printed_best` the best of its looks, `ddpg` our repaired variant, whose actor keeps "
+    "within "
+    "limits; the discrete policy that they are held against is `discrete_printed`.\n"
+)
+
+_BLIND = (
+    "A constant leaks nothing and uses a tenth of the distortion. Where it meets a threshold, that "
+    "threshold does "
+    "not speak for a learned policy; what a blind release cannot give is the state.\n"
+)
+
 _START = (
     "Everybody starts at equilibrium exactly, as the printed True Data rows need; ± is a 95 % interval over "
-    "episodes. All rows share their random numbers, so the changes against True Data are paired.\n"
+    "episodes. All rows share their random numbers, so the changes against True Data are paired. The True "
+    "Data "
+    "rows are a calibration, not a reproduction: noise and leader were chosen to fit them "
+    "(`paper/deviations.md`).\n"
 )
 
 
-def _how(work: Work) -> str:
-    extent = work.extent
-    note = "" if extent == FULL else "**A shortened run: these are not the numbers of the experiment.** "
+def _how(work: Work, commit: str) -> str:
+    extent, command = work.extent, "make reproduce-full" if work.full else "make reproduce"
+    note = "" if extent == DEFAULT else "**A shortened run: these are not the numbers of the experiment.** "
     if extent.training_fraction < 1.0:
         note += f"Trainings were cut to {extent.training_fraction:.0%} of their usual updates. "
+    sources = f"version {__version__}, sources {commit}" if commit else f"version {__version__}"
+    rest = (
+        ""
+        if not work.full
+        else (
+            " Columns that only the full run has (seeds, ρ = 0, the long discrete training) are measured on "
+            "fewer episodes, with 324 particles per secret."
+        )
+    )
     return (
-        f"{note}Written by `make reproduce`, version {__version__}, seed {extent.seed}: {extent.steps} "
+        f"{note}Written by `{command}`, {sources}, seed {extent.seed}: {extent.steps} "
         f"releases per episode, {extent.table_episodes} episodes per θ in Tables 1 and 2, "
         f"{extent.audit_episodes} audited episodes per policy, {extent.read_episodes} per θ in Figures 1 and "
         f"2, {extent.bound_episodes} per θ for the paper's bound. Policies that track by particles are "
-        f"evaluated with {extent.particles} per secret. Where Veil reads the paper differently is in "
-        "`paper/deviations.md`.\n"
+        f"evaluated with {extent.particles} per secret.{rest} Where Veil reads the paper differently is in "
+        "`paper/deviations.md`; all numbers of this page are in `paper/results.json`.\n"
+    )
+
+
+def _summary(claimed: list[Claim]) -> str:
+    """How many of each answer, for the printed learner and in all."""
+    own = [one for one in claimed if one.policy == PRINTED_LEARNER]
+    counts = {answer: sum(one.answer == answer for one in own) for answer in ("yes", "no", "open")}
+    return (
+        f"Of the {len(own)} claims that speak of the printed learner, {counts['yes']} are reproduced by it, "
+        f"{counts['no']} are not, {counts['open']} are undecided.\n"
     )
 
 
 def _claims(claimed: list[Claim], words: dict[str, str]) -> str:
-    rows = [(one.text, words[one.answer], one.evidence) for one in claimed]
-    heads = ("claim", "here", "numbers")
-    lines = [heads, ("---",) * 3, *rows]
+    rows = [
+        (one.text, one.threshold, f"`{one.policy}`" if one.policy else "–", words[one.answer], one.evidence)
+        for one in claimed
+    ]
+    heads = ("claim", "our threshold", "policy", "here", "numbers")
+    lines = [heads, ("---",) * len(heads), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
@@ -73,11 +156,15 @@ def _privacy_words(work: Work) -> str:
     return (
         "Leakage is that of a whole run, mean lower to mean upper side of the audit (its gate, "
         f"without attackers), H(q) = {_entropy(work):.3f} nats at most, from a start spread by 0.5 m/s "
-        "and 1 m around equilibrium; s.e. is the larger standard error of the two sides. The "
-        "posterior and the tracking error are those of one and the same reader for all columns: "
+        "and 1 m around equilibrium; s.e. is the larger standard error of the two sides. Where the gate "
+        "refuses, a trained attacker gives a lower bound, named as such. The "
+        "posterior, the tracking error and the least share of the variance of speed and spacing that is "
+        "explained are those of one and the same reader for all columns: "
         f"{work.extent.particles} particles per secret that weigh by the published kernels (exact "
-        "densities for True Data; no reader where the owner's memory decides). The paper's bound is "
-        "the sum over the run of its regime-adaptive bound under the policy's own belief, as trained; "
+        "densities for True Data; no reader where the owner's memory decides). The reader also sees the "
+        "automated vehicle: what it explains of a blind release, it knows without the driver. The paper's "
+        "bound "
+        "is the sum over the run of its regime-adaptive bound under the policy's own belief, as trained; "
         "a policy without a belief has none, and on a grid it is the exact information.\n"
     )
 
@@ -96,21 +183,99 @@ def _doubts(found: dict[str, Summary]) -> list[str]:
     return ["Not bounded from above:\n", *lines, ""] if lines else []
 
 
-def _trainings(work: Work) -> str:
+def _printed_seeds(found: dict[str, Summary], trained: dict[str, Course]) -> list[str]:
+    """The printed learner, one row per training: before, on the way, at the end."""
     rows = []
-    for column in work.learned:
-        run = runs.Run.load(work.study(column.name).run)
-        assert run.result is not None and isinstance(run.settings, runs.Settings)
-        training, result = run.settings.training, run.result
+    for name, course in trained.items():
+        if course.learner != PRINTED_LEARNER:
+            continue
+        one, looks = found[name], course.looks
+        kept = next(look for look in looks if look.update == course.best)
+        settled = "–" if course.change is None else f"{course.change:.1%}"
+        explained = "–" if one.reader is None else f"{one.reader.explained:.0%}"
         rows.append(
             (
-                *(column.title, training.learner, f"{result.updates}", f"{result.best}", result.reason),
-                *(f"{result.seconds:.0f}", f"{result.lower:.3f} to {result.upper:.3f}"),
-                f"{result.distortion:.3f}",
+                f"{course.seed}" + ("" if one.column.weights.privacy_weight else ", ρ = 0"),
+                f"{max(looks[0].lower, 0.0):.3f} to {looks[0].upper:.3f}",
+                *(tables.leakage_text(one), f"{one.distortion.value:.2f}", explained),
+                f"{max(kept.lower, 0.0):.3f} to {kept.upper:.3f} after {kept.update}",
+                *(f"{course.updates}", settled),
+            )
+        )
+    if not rows:
+        return []
+    heads = (
+        *("seed", "leakage untrained, nats", "leakage of the last iterate, nats", "its distortion"),
+        *("variance explained", "best of looks, nats", "updates", f"change of mean Q per {WINDOW} updates"),
+    )
+    words = (
+        "Each row is a training of the printed learner. Untrained and best of looks are its own looks on "
+        "64 episodes; the last iterate is measured like every column. A training counts as settled where "
+        f"the mean Q of its last {WINDOW} updates differs by less than {SETTLED:.0%} from that of the "
+        f"{WINDOW} "
+        "before.\n"
+    )
+    return ["## The printed learner, training by training\n", words, tables.markdown(heads, rows)]
+
+
+_WAYS = {
+    "true": "True Data",
+    "constant": "blind: always (15, 20)",
+    "noise": "noise",
+    "uniform": "blind: uniform, ± 2.5 m/s and ± 5 m",
+    "pushed": "constant push and noise, fitted",
+    "uniform_fitted": "blind: uniform, fitted",
+}
+
+
+def _readings() -> list[str]:
+    """Untrained ways of sharing under four readings of the controller."""
+    content = readings()
+    if not content:
+        return []
+    rows = []
+    for reading, ways in content["readings"].items():
+        for way, line in ways.items():
+            numbers = ", ".join(f"{value:g}" for value in line["parameters"]) or "–"
+            largest = line["largest_difference"]
+            entries = (f"{largest[column]:.3f}" for column in ("true", "discrete", "continuous"))
+            rows.append((f"{reading}: {_WAYS[way]}", numbers, f"{line['distortion']:.2f}", *entries))
+    heads = (
+        *("reading and way of sharing", "parameters", "distortion"),
+        *("from True Data", "from Discrete Policy", "from Continuous Policy"),
+    )
+    words = (
+        "Largest difference of the twelve entries of Tables 1 and 2 from each printed column, for ways of "
+        "sharing "
+        "that nobody trained, under four readings of the printed controller "
+        f"(`paper/readings.json`, {content['episodes_per_secret']} episodes per θ from equilibrium). Fitted "
+        "means: "
+        "push and sd (m/s, m) fitted to the printed continuous column, half-widths to the discrete one.\n"
+    )
+    return ["## Readings of the controller\n", words, tables.markdown(heads, rows)]
+
+
+def _trainings(trained: dict[str, Course]) -> str:
+    rows = []
+    for name, one in trained.items():
+        kept = next(look for look in one.looks if look.update == one.best)
+        rows.append(
+            (
+                *(
+                    f"`{name}`",
+                    one.learner,
+                    f"{one.seed}",
+                    f"{one.updates}",
+                    f"{one.episodes}",
+                    f"{one.best}",
+                ),
+                *(one.reason, f"{one.seconds:.0f}", f"{kept.lower:.3f} to {kept.upper:.3f}"),
+                *(f"{kept.distortion:.3f}", f"{one.looks[-1].lower:.3f} to {one.looks[-1].upper:.3f}"),
+                f"{one.looks[-1].distortion:.3f}",
             )
         )
     heads = (
-        *("", "learner", "updates", "best after", "ended by", "seconds"),
-        *("leakage at its own evaluations", "distortion at its own evaluations"),
+        *("", "learner", "seed", "updates", "episodes", "best after", "ended by", "seconds"),
+        *("leakage at its best look", "distortion there", "leakage at its last look", "distortion there"),
     )
     return tables.markdown(heads, rows)

@@ -1,14 +1,28 @@
 """What is measured of one policy: each stage gives arrays by name, so that it can be kept."""
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
 from paper.reproduction.charges import Charges, charge_batch
 from paper.reproduction.reader import Reader, Reading, read_batch
-from veil.evaluation.episodes import Progress, episode_numbers, in_batches, select_episodes
+from veil.attacks.learned import train_attack
+from veil.evaluation.episodes import (
+    TRAINING,
+    Progress,
+    episode_numbers,
+    evaluation_keys,
+    in_batches,
+    play_episodes,
+    select_episodes,
+)
 from veil.evaluation.evaluate import Evaluation
 from veil.policies.base import Policy
-from veil.step import Record
+from veil.step import Record, Transcript
 from veil.systems.platoon import Platoon
+from veil.systems.scenarios import nominal
 from veil.types import Key
 
 Arrays = dict[str, np.ndarray]
@@ -67,6 +81,43 @@ def read(
         "states": np.asarray(records.states)[:, :-1],
         "shared": np.asarray(records.public.shared),
     }
+
+
+TRANSCRIPTS = 4096  # that an attacker is trained on
+
+
+def attacked(
+    system: Platoon, policy: Policy, records: Record, *, steps: int, seed: int, progress: Progress
+) -> Arrays:
+    """Scores of a classifier of transcripts: their mean is a lower bound on the leakage, whatever it learned.
+
+    Args:
+        system: the plant.
+        policy: whose transcripts it is trained on: the audited one, with the particles of its training.
+        records: the audited episodes.
+        steps: releases per episode.
+        seed: of the evaluation.
+        progress: called with the stage, how much is done, and of how much.
+    """
+    keys = evaluation_keys(seed)
+
+    def played(numbers: Int[Array, " B"]) -> tuple[Int[Array, " B"], Transcript]:
+        own = {"key": keys.episodes, "stage": "playing to train", "progress": progress}
+        made = play_episodes(nominal(system), policy, steps, np.asarray(numbers) + TRAINING, **own)
+        return jnp.asarray(made.index), made.public
+
+    def report(done: int, total: int) -> None:
+        progress("training an attacker", done, total)
+
+    sizes = {"episodes": TRANSCRIPTS, "validation": TRANSCRIPTS // 8, "key": keys.training}
+    attack, _ = train_attack(played, system.prior, **sizes, progress=report)
+
+    def score(record: Record) -> Array:
+        masses = attack(record.public, key=keys.filters).log_posterior(system.prior)
+        return masses[record.index] - system.prior.log_masses[record.index]
+
+    index, scores = np.asarray(records.index), eqx.filter_jit(jax.vmap(score))(records)
+    return {"index": index, "score": np.asarray(scores)}
 
 
 def charged(policy: Policy, records: Record, progress: Progress) -> Arrays:

@@ -66,6 +66,7 @@ class Summary:
         verdict: of the audit's gate; no attacker was asked.
         reasons: why the bound is not believed.
         method: of the two sides, with its particles per secret.
+        attacker: lower bound by a trained attacker where nothing bounds the leakage from above; else None.
         reader: None where a reader has no kernel to weigh by.
         bound: the paper's, summed over the run; None without a belief.
         clamped: the same with every step clamped.
@@ -78,6 +79,7 @@ class Summary:
     verdict: str
     reasons: tuple[str, ...]
     method: str
+    attacker: Mean | None
     reader: Reader | None
     bound: Mean | None
     clamped: Mean | None
@@ -129,6 +131,7 @@ def summary(study: Study, true: Arrays) -> Summary:
         verdict=verdict,
         reasons=tuple(map(str, audited["reasons"])),
         method=str(audited["method"]) + (f", {particles} per secret" if particles else ""),
+        attacker=None if (found := study.attacked) is None else attacker_of(found, prior),
         reader=None if study.read is None else reader(study.read),
         bound=charge("bound"),
         clamped=charge("clamped"),
@@ -149,6 +152,11 @@ def paired(driven: Arrays, true: Arrays, secrets: int) -> np.ndarray:
     """Per episode: how much more fuel than with true data, in per cent of its secret's mean with them."""
     level = np.array([true["fuel"][true["index"] == secret].mean() for secret in range(secrets)])
     return 100.0 * (driven["fuel"] - true["fuel"]) / level[driven["index"]]
+
+
+def attacker_of(attacked: Arrays, prior: np.ndarray) -> Mean:
+    """Mean score of the trained attacker, in nats."""
+    return stratified_mean(attacked["score"], attacked["index"], prior)
 
 
 def leakage_of(audited: Arrays) -> Leakage:

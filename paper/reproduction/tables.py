@@ -61,7 +61,7 @@ def table_3(found: dict[str, Summary]) -> str:
     """Privacy and what is left of the data."""
     heads = (
         *("", "leakage, nats", "s.e.", "distortion per step", "posterior on θ* at the end, θ1 to θ4"),
-        *("tracking, m/s and m", "the paper's bound, summed", "clamped per step"),
+        *("tracking, m/s and m", "variance explained", "the paper's bound, summed", "clamped per step"),
     )
     return markdown(heads, [_privacy(one) for one in found.values()])
 
@@ -70,10 +70,13 @@ def _privacy(one: Summary) -> list[str]:
     reader = one.reader
     posterior = "–" if reader is None else ", ".join(f"{mean.value:.2f}" for mean in reader.posterior)
     tracking = "–" if reader is None else ", ".join(f"{error:.3f}" for error in reader.tracking)
+    explained = "–" if reader is None else f"{reader.explained:.0%}"
     error = max(one.leakage.lower.error, one.leakage.upper.error if one.trusted else 0.0)
+    if not one.trusted and one.attacker is not None and one.attacker.value > one.leakage.lower.value:
+        error = one.attacker.error
     return [
         *(one.column.title, leakage_text(one), f"{error:.3f}", ranged(one.distortion), posterior, tracking),
-        *(ranged(one.bound, 2), ranged(one.clamped, 2)),
+        *(explained, ranged(one.bound, 2), ranged(one.clamped, 2)),
     ]
 
 
@@ -81,5 +84,7 @@ def leakage_text(one: Summary) -> str:
     """The leakage from both sides; only from below where no bound from above is believed."""
     lower = max(one.leakage.lower.value, 0.0)
     if not one.trusted:
+        if one.attacker is not None and one.attacker.value > lower:
+            return f"at least {one.attacker.value:.3f} by a trained attacker, no bound from above"
         return f"at least {lower:.3f}, no bound from above"
     return f"{lower:.3f} to {one.leakage.upper.value:.3f}"

@@ -2,7 +2,7 @@
 
 A scalar loop with two secrets and two releases. The cost 1 − exp(−x'²/2) is bounded, the distortion
 exp(−x²/2)·|y − x| depends on the state, and a kernel y = a x + (1 − a) E[x | h] + s (½ + Σ q²) ε depends on
-the belief by its mean and its masses. The exact side is plain numpy: Kalman filters, closed forms, quadrature.
+the belief by its mean and masses. The exact side is plain numpy: Kalman filters, closed forms, quadrature.
 """
 
 import functools

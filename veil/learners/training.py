@@ -264,14 +264,27 @@ def train(
     """
     settings, design = settings or TrainSettings(), design or PolicyDesign()
     with jax.enable_x64(False):
-        system = as_float32(system)
-        policy = initial_policy(design, system, steps, key=jr.fold_in(jr.key(settings.seed), _DESIGN))
+        system, policy = as_float32(system), untrained(system, settings, steps=steps, design=design)
         counts = as_float32(objective or Objective()), measure or Measure()
         family = (Problem(nominal(system), steps, *counts),)
         if settings.robust:
             family = robust(system, steps, *counts)
         learner = LEARNERS[settings.learner]().build(settings)
         return train_policy(family, learner, policy, settings, report=report, folder=folder, loggers=loggers)
+
+
+def untrained(system: System, settings: TrainSettings, *, steps: int, design: PolicyDesign) -> LearnedPolicy:
+    """The policy that a training with these settings starts from, in single precision.
+
+    Args:
+        system: the model.
+        settings: whose seed counts.
+        steps: T, the number of releases per episode.
+        design: of the policy.
+    """
+    with jax.enable_x64(False):
+        key = jr.fold_in(jr.key(settings.seed), _DESIGN)
+        return initial_policy(design, as_float32(system), steps, key=key)
 
 
 def train_run(

@@ -1,0 +1,101 @@
+"""How the trainings went: their looks, the critic's mean value, and whether that had settled."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paper.reproduction.engine import Work
+from veil.learners import run as runs
+
+BLOCK = 20  # updates that are averaged for the file and the picture
+
+WINDOW = 100  # updates over which a mean value may change by 2 % and still counts as settled
+
+SETTLED = 0.02
+
+
+@dataclass(frozen=True)
+class Look:
+    """An evaluation on the way; the leakage in nats, the distortion per step."""
+
+    update: int
+    lower: float
+    upper: float
+    distortion: float
+
+
+@dataclass(frozen=True)
+class Course:
+    """One training.
+
+    Attributes:
+        title: of its column.
+        learner: its name.
+        seed: of the training.
+        updates: that were made.
+        episodes: that were played in all.
+        best: update after which the best of the looks was kept.
+        reason: why it ended.
+        seconds: of updates and looks.
+        looks: in turn, the first before any update.
+        value: mean Q over blocks of updates, in units of the privacy weight; empty for learners without one.
+        change: of the mean Q from the last but one hundred updates to the last hundred, relative; None where
+            there are not so many.
+    """
+
+    title: str
+    learner: str
+    seed: int
+    updates: int
+    episodes: int
+    best: int
+    reason: str
+    seconds: float
+    looks: tuple[Look, ...]
+    value: tuple[float, ...]
+    change: float | None
+
+
+def courses(work: Work) -> dict[str, Course]:
+    """Of all trainings behind the columns, by the name of the column that each belongs to."""
+    found = {}
+    for column in work.learned:
+        if column.run and column.run in found:
+            continue
+        study = work.study(column.name)
+        lines, run = study.history, runs.Run.load(study.run)
+        assert run.result is not None and isinstance(run.settings, runs.Settings)
+        training, result = run.settings.training, run.result
+        values = mean_values(lines) if training.learner == "ddpg_printed" else np.zeros(0)
+        found[column.run or column.name] = Course(
+            *(column.title, training.learner, training.seed, result.updates),
+            *(result.updates * training.episodes, result.best, result.reason, result.seconds),
+            tuple(look(line) for line in lines if "upper" in line),
+            blocks(values),
+            change(values),
+        )
+    return found
+
+
+def look(line: dict[str, float]) -> Look:
+    """An evaluation as it was logged."""
+    return Look(int(line["update"]), line["lower"], line["upper"], line["fresh_distortion"])
+
+
+def mean_values(lines: list[dict[str, float]]) -> np.ndarray:
+    """Mean Q of every update: as printed, the actor's loss is nothing else."""
+    return np.array([line["actor_loss"] for line in lines if "actor_loss" in line])
+
+
+def blocks(values: np.ndarray) -> tuple[float, ...]:
+    """Means over `BLOCK` updates each; a rest that is shorter is left out."""
+    whole = values[: len(values) // BLOCK * BLOCK].reshape(-1, BLOCK)
+    return tuple(float(mean) for mean in whole.mean(axis=1))
+
+
+def change(values: np.ndarray) -> float | None:
+    """How much the mean over a window differs from that over the window before, relative to the latter."""
+    if len(values) < 2 * WINDOW:
+        return None
+    before, last = values[-2 * WINDOW : -WINDOW].mean(), values[-WINDOW:].mean()
+    return float(abs(last - before) / abs(before))
