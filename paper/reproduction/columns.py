@@ -171,7 +171,7 @@ BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def selected(only: Iterable[str], full: bool = False) -> tuple[Column, ...]:
-    """These columns and what they are compared with, in the order of all tables; without names the usual ones.
+    """These columns and what they are compared with, in the order of all tables; the usual ones by default.
 
     Args:
         only: names of columns.

@@ -15,10 +15,11 @@ from tests.learners.learner_truths import Split, dial
 from veil.beliefs import KalmanSpec, ParticleSpec
 from veil.beliefs.particles import Scheme
 from veil.leakage.per_step import Measure
-from veil.learners import A2c, Progress
+from veil.learners import A2c, Progress, initial_policy
 from veil.learners.lookahead import Critic, charged, followed, staged
 from veil.policies import Scaling, Unit, discrete_policy
 from veil.problem import Objective, Problem, problem
+from veil.settings import PolicyDesign
 from veil.step import first_features, public_key
 from veil.systems import Gain, finite_prior
 
@@ -281,6 +282,52 @@ def test_progress_is_all_in_its_arrays():
     onwards, again = (watch((made,), one, key=jr.key(1))[0] for one in (progress, copy))
     assert eqx.tree_equal(onwards, again) and not eqx.tree_equal(onwards.memory, progress.memory)
     assert int(onwards.updates) == 2 and float(onwards.price) == np.float32(PRICE)
+
+
+def test_plain_credit_looks_at_the_states_that_were_reached_and_computes_nothing_else(float64):
+    """δ and the critic's targets by hand; neither slopes nor values of other releases are there."""
+    made, policy = chain()
+    learner = A2c(episodes=4, concentration=50.0, credit="plain", trace=0.25, discount=0.9, width=4)
+    _, critic = begun(learner, made, policy, 3)
+    scored, _ = eqx.filter_jit(learner.play)(made, policy, critic, jnp.asarray(0, jnp.int32), key=jr.key(1))
+    value, charge = np.asarray(scored.value), np.asarray(scored.charge)
+    reached = np.concatenate([value[:, 1:], np.zeros((len(value), 1))], axis=1)
+    np.testing.assert_allclose(learner._temporal(scored), charge + 0.9 * reached - value, rtol=1e-9)
+    later, wanted = np.zeros(len(value)), np.zeros_like(value)
+    for t in reversed(range(CHAIN)):
+        later = wanted[:, t] = charge[:, t] + 0.9 * (0.75 * reached[:, t] + 0.25 * later)
+    np.testing.assert_allclose(learner._targets(scored), wanted, rtol=1e-9)
+    assert not np.any(scored.slope) and not np.any(scored.surplus) and np.ptp(value) > 0.0
+
+
+def test_a_grid_reaches_as_far_as_it_is_told():
+    system = Gain()
+    near = initial_policy(
+        PolicyDesign("grid", "mgf", particles=4, proposal="bootstrap"), system, 3, key=jr.key(0)
+    )
+    far = initial_policy(
+        PolicyDesign("grid", "mgf", particles=4, proposal="bootstrap", reach=(9.0,), points=3),
+        system,
+        3,
+        key=jr.key(0),
+    )
+    centre, spread = (float(part[0]) for part in (near.scaling.output.centre, near.scaling.output.spread))
+    np.testing.assert_allclose(np.ptp(np.asarray(near.atoms)), 24.0 * spread, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(far.atoms)[:, 0], [centre - 9.0, centre, centre + 9.0], rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_array_equal(near.cells.min(), far.cells.min())  # the states' grid stays
+    rows = np.exp(
+        np.asarray(far.table(first_features(far), system.initial_external(), jnp.asarray(1)).log_rows)
+    )
+    assert np.abs(rows - 1.0 / 3.0).max() < 0.12  # nearly a blind uniform draw
+    with pytest.raises(ValueError, match="one number per shared axis"):
+        initial_policy(
+            PolicyDesign("grid", "mgf", particles=4, proposal="bootstrap", reach=(1.0, 2.0)),
+            system,
+            3,
+            key=jr.key(0),
+        )
 
 
 def test_what_it_cannot_learn_on_is_refused():

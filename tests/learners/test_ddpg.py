@@ -1,6 +1,8 @@
 """The paper's learner: its parts against numpy, and the optimum of a one-step problem."""
 
 import functools
+import math
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -15,10 +17,11 @@ from veil.io import load_arrays, save_arrays
 from veil.laws import Point
 from veil.learners import initial_policy, train_policy
 from veil.learners import training as loop
-from veil.learners.critic import described
+from veil.learners.critic import Critic, Observation, described
 from veil.learners.ddpg import Charges, Ddpg, joined, moved, one, parted
 from veil.learners.experience import MEMORY, Replay, Shifted, explored, wander
 from veil.problem import Objective, Problem, problem
+from veil.registry import LEARNERS
 from veil.settings import PolicyDesign, TrainSettings
 from veil.step import first_features
 from veil.systems import Gain, finite_prior
@@ -114,6 +117,75 @@ def test_the_critic_is_told_offset_and_factor_in_units(float64):
     assert found == pytest.approx(expected)
     with pytest.raises(TypeError, match="Gaussian releases"):
         described(Point(law.mean), jnp.asarray([0.4]), policy.scaling)
+
+
+def test_the_printed_critic_is_told_mean_and_factor_as_they_are_and_no_input(float64):
+    """Q(θ, s, x, μ, Σ): the same whatever w and t are."""
+    _, policy = split(double=True)
+    scaling = policy.scaling
+    law = law_at(policy, features_of(policy), jnp.asarray(SECRETS[0]), jnp.asarray([0.4]))
+    action = described(law, jnp.asarray([0.4]), scaling, printed=True)
+    centre, unit = float(scaling.output.centre[0]), float(scaling.output.spread[0])
+    assert np.asarray(action) == pytest.approx(
+        [(float(law.mean[0]) - centre) / unit, float(law.scale[0, 0]) / unit]
+    )
+    critic = Critic.start(3, scaling, 4, printed=True, key=jr.key(0))
+    seen = [
+        Observation(jnp.asarray(SECRETS[0]), jnp.asarray([0.4]), jnp.asarray([w]), jnp.asarray(t, jnp.int32))
+        for w, t in ((0.0, 1), (5.0, 9))
+    ]
+    values = [float(critic(jnp.ones(3), one, action, scaling)) for one in seen]
+    assert values[0] == values[1]
+    assert critic.layers.layers[0].weight.shape[1] == 3 + 2 + 1 + 2
+
+
+def test_the_printed_step_sizes_do_not_fall_and_the_printed_gradients_are_not_clipped():
+    """Five gradients of a thousand make five steps of Adam of the full size; the repaired learner slows down."""
+    learner = LEARNERS["ddpg_printed"]().build(
+        TrainSettings(updates=2, learner="ddpg_printed", learning_rate=1e-3)
+    )
+    repaired = Ddpg(updates=1, learning_rate=1e-3, gradients=5)
+    assert learner.printed and not learner.direct and float(learner.dual_rate) == 0.0
+    moved = []
+    for each in (replace(learner, gradients=5), repaired):
+        weights, state = jnp.asarray(0.0), each.optimiser.init(jnp.asarray(0.0))
+        with jax.numpy_dtype_promotion("standard"):
+            for _ in range(5):
+                step, state = each.optimiser.update(jnp.asarray(1000.0), state, weights)
+                weights = weights + step
+        moved.append(-float(weights))
+    assert moved[0] == pytest.approx(5e-3, rel=1e-3) and moved[1] < 0.75 * moved[0]
+
+
+TOY = Objective(privacy_weight=0.0, distortion_price=1.0, distortion_limit=10.0)
+
+
+def test_the_printed_learner_learns_where_the_critic_sees_what_is_charged():
+    """One release of x ~ N(θ, 1) where leakage is free: an actor that knows nothing learns to share x.
+
+    E|y − x| of one that looks at the secret alone is at least E|x − θ| = 0.80: what is less needs the state.
+    """
+    system = Split(finite_prior(SECRETS))
+    made = problem(system, 1, TOY)
+    design = PolicyDesign("printed", "mgf", particles=4, proposal="pooled", width=32)
+    policy: Any = initial_policy(design, system, 1, key=jr.key(0))
+    plain = {"printed": True, "fade": 1.0, "clip": math.inf, "dual_rate": 0.0}
+    learner = Ddpg(
+        64, 40, 3e-3, direct=False, explore=0.5, gradients=40, batch=64, width=32, capacity=512, **plain
+    )
+    progress, update = learner.begin((made,), policy, key=jr.key(1)), eqx.filter_jit(learner.update)
+    for i in range(40):
+        progress, metrics = update((made,), progress, key=jr.key(100 + i))
+
+    @eqx.filter_jit
+    def distance(policy):
+        return jnp.mean(made.episodes(policy, jnp.arange(2000, dtype=jnp.int32), key=jr.key(5)).distortion)
+
+    before, after = float(distance(policy)), float(distance(progress.policy))
+    print(
+        f"E|y − x|: before {before:.3f}, after {after:.3f}; actor's loss {float(metrics['actor_loss']):.3f}"
+    )
+    assert before > 1.1 and after < 0.55
 
 
 def test_the_critic_is_taught_what_was_charged_and_what_follows(float64):
