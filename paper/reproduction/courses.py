@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paper.reproduction.columns import BY_NAME
 from paper.reproduction.engine import Work
 from veil.learners import run as runs
 
@@ -67,8 +68,9 @@ def courses(work: Work) -> dict[str, Course]:
         assert run.result is not None and isinstance(run.settings, runs.Settings)
         training, result = run.settings.training, run.result
         values = mean_values(lines) if training.learner == "ddpg_printed" else np.zeros(0)
-        found[column.run or column.name] = Course(
-            *(column.title, training.learner, training.seed, result.updates),
+        owner = BY_NAME[column.run or column.name]
+        found[owner.name] = Course(
+            *(owner.title, training.learner, training.seed, result.updates),
             *(result.updates * training.episodes, result.best, result.reason, result.seconds),
             tuple(look(line) for line in lines if "upper" in line),
             blocks(values),

@@ -28,7 +28,7 @@ def figure_2(work: Work) -> list[Path]:
 def _per_column(work: Work, name: str, draw: Callable[..., Path]) -> list[Path]:
     paths = []
     for column in work.learned:
-        if column.part == "full":  # their numbers are in the tables
+        if column.part == "full" or column.run:  # their numbers are in the tables
             continue
         study = work.study(column.name)
         assert study.read is not None  # learned policies publish their kernels

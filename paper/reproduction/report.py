@@ -187,7 +187,7 @@ def _printed_seeds(found: dict[str, Summary], trained: dict[str, Course]) -> lis
     """The printed learner, one row per training: before, on the way, at the end."""
     rows = []
     for name, course in trained.items():
-        if course.learner != PRINTED_LEARNER:
+        if course.learner != PRINTED_LEARNER or name not in found:
             continue
         one, looks = found[name], course.looks
         kept = next(look for look in looks if look.update == course.best)

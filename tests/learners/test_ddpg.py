@@ -140,7 +140,7 @@ def test_the_printed_critic_is_told_mean_and_factor_as_they_are_and_no_input(flo
 
 
 def test_the_printed_step_sizes_do_not_fall_and_the_printed_gradients_are_not_clipped():
-    """Five gradients of a thousand make five steps of Adam of the full size; the repaired learner slows down."""
+    """Five gradients of a thousand make five full steps of Adam; the repaired learner slows down."""
     learner = LEARNERS["ddpg_printed"]().build(
         TrainSettings(updates=2, learner="ddpg_printed", learning_rate=1e-3)
     )
