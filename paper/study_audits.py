@@ -1,4 +1,4 @@
-"""The audits behind the tables of README.md and docs/audit.md: leakage, distortion, fuel, and the worst world tried.
+"""The audits behind the tables of README.md and docs/audit.md, with the worst world that was tried.
 
 Every row is kept in the file as soon as it is done, so that a study that was stopped goes on.
 """
