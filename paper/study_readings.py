@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -28,6 +29,7 @@ STEPS, DT = 50, 0.2
 CENTRE = np.array([15.0, 20.0])  # m/s, m
 GRID = np.linspace(-1.0, 1.0, 5)
 WHAT = ("fuel", "squared", "change")
+PUBLISHED = Path(__file__).parent / "readings.json"
 
 Share = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From states [..., 2] and normal and uniform numbers [..., 3] to what is shared [..., 2]."""
@@ -169,6 +171,34 @@ def study(episodes: int) -> dict[str, object]:
         },
         "readings": readings,
     }
+
+
+WAYS = {
+    "true": "True Data",
+    "constant": "blind: always (15, 20)",
+    "noise": "noise",
+    "uniform": "blind: uniform on a 5 by 5 grid",
+    "pushed": "constant push and noise, fitted",
+    "uniform_fitted": "blind: uniform, fitted",
+}
+
+
+def read() -> dict[str, Any]:
+    """The published study; empty where there is none."""
+    return json.loads(PUBLISHED.read_text(encoding="utf-8")) if PUBLISHED.exists() else {}
+
+
+def table(content: dict[str, Any]) -> str:
+    """Largest differences from the printed columns, as RESULTS.md and deviations.md show them."""
+    columns = ["from True Data", "from Discrete Policy", "from Continuous Policy"]
+    lines = [["reading and way of sharing", "parameters", "distortion", *columns], ["---", *["---:"] * 5]]
+    for reading, ways in content["readings"].items():
+        for way, line in ways.items():
+            numbers = ", ".join(f"{value:g}" for value in line["parameters"]) or "–"
+            largest = [line["largest_difference"][column] for column in ("true", "discrete", "continuous")]
+            cells = (f"{line['distortion']:.2f}", *(f"{value:.3f}" for value in largest))
+            lines.append([f"{reading}: {WAYS[way]}", numbers, *cells])
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def main() -> None:

@@ -1,9 +1,8 @@
 """RESULTS.md: every claim, every table and every picture, made from the numbers only."""
 
-import json
 from pathlib import Path
-from typing import Any
 
+from paper import study_readings
 from paper.reproduction import tables
 from paper.reproduction.claims import Claim
 from paper.reproduction.columns import PRINTED_LEARNER
@@ -12,8 +11,6 @@ from paper.reproduction.engine import Work
 from paper.reproduction.options import DEFAULT
 from paper.reproduction.summary import Summary
 from veil.version import __version__
-
-READINGS = Path(__file__).parents[1] / "readings.json"
 
 ANSWERS = {
     "yes": "reproduced",
@@ -27,11 +24,6 @@ ANSWERS = {
 MET = {"yes": "met", "no": "not met", "open": "undecided", "not measured": "not measured"}
 
 OWN = {"yes": "holds", "no": "does not hold", "open": "undecided", "not measured": "not measured"}
-
-
-def readings() -> dict[str, Any]:
-    """What `python -m paper.study_readings` found; empty where it was not run."""
-    return json.loads(READINGS.read_text(encoding="utf-8")) if READINGS.exists() else {}
 
 
 def results(
@@ -218,41 +210,19 @@ def _printed_seeds(found: dict[str, Summary], trained: dict[str, Course]) -> lis
     return ["## The printed learner, training by training\n", words, tables.markdown(heads, rows)]
 
 
-_WAYS = {
-    "true": "True Data",
-    "constant": "blind: always (15, 20)",
-    "noise": "noise",
-    "uniform": "blind: uniform, ± 2.5 m/s and ± 5 m",
-    "pushed": "constant push and noise, fitted",
-    "uniform_fitted": "blind: uniform, fitted",
-}
-
-
 def _readings() -> list[str]:
     """Untrained ways of sharing under four readings of the controller."""
-    content = readings()
+    content = study_readings.read()
     if not content:
         return []
-    rows = []
-    for reading, ways in content["readings"].items():
-        for way, line in ways.items():
-            numbers = ", ".join(f"{value:g}" for value in line["parameters"]) or "–"
-            largest = line["largest_difference"]
-            entries = (f"{largest[column]:.3f}" for column in ("true", "discrete", "continuous"))
-            rows.append((f"{reading}: {_WAYS[way]}", numbers, f"{line['distortion']:.2f}", *entries))
-    heads = (
-        *("reading and way of sharing", "parameters", "distortion"),
-        *("from True Data", "from Discrete Policy", "from Continuous Policy"),
-    )
     words = (
         "Largest difference of the twelve entries of Tables 1 and 2 from each printed column, for ways of "
-        "sharing "
-        "that nobody trained, under four readings of the printed controller "
-        f"(`paper/readings.json`, {content['episodes_per_secret']} episodes per θ from equilibrium). Fitted "
-        "means: "
-        "push and sd (m/s, m) fitted to the printed continuous column, half-widths to the discrete one.\n"
+        "sharing that nobody trained, under four readings of the printed controller (`paper/readings.json`, "
+        f"{content['episodes_per_secret']} episodes per θ from equilibrium). Fitted means: push and sd "
+        "(m/s, m) "
+        "fitted to the printed continuous column, half-widths to the discrete one.\n"
     )
-    return ["## Readings of the controller\n", words, tables.markdown(heads, rows)]
+    return ["## Readings of the controller\n", words, study_readings.table(content)]
 
 
 def _trainings(trained: dict[str, Course]) -> str:
