@@ -114,12 +114,13 @@ def fitted(
 ) -> np.ndarray:
     """Parameters of a way of sharing that bring all twelve numbers near the printed column."""
 
-    def miss(parameters: np.ndarray) -> float:
-        return float(np.sum((100.0 * off(drive(reading, make(parameters), 150, 1), column)) ** 4))
+    def miss(parameters: np.ndarray, episodes: int) -> float:
+        return float(np.sum((100.0 * off(drive(reading, make(parameters), episodes, 1), column)) ** 6))
 
     options = {"xatol": 0.01, "fatol": 1e-3, "maxiter": 250}
-    tries = [minimize(miss, start, method="Nelder-Mead", options=options) for start in starts]
-    return min(tries, key=lambda one: one.fun).x
+    tries = [minimize(miss, start, (150,), method="Nelder-Mead", options=options) for start in starts]
+    best = min(tries, key=lambda one: one.fun).x
+    return minimize(miss, best, (1000,), method="Nelder-Mead", options=options | {"maxiter": 120}).x
 
 
 def row(reading: str, share: Share, episodes: int) -> dict[str, object]:

@@ -22,17 +22,15 @@ from veil.systems import Gain, finite_prior
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-GAINS, MASSES = np.asarray([0.2, 0.9]), np.asarray([0.4, 0.6])
+GAINS, MASSES = np.asarray([-0.8, 0.9]), np.asarray([0.4, 0.6])
 NOISE, START, PUSH = 0.4, 1.0, 0.5
 MENU = np.asarray([(1.0, 0.5), (0.3, 0.7)])  # (a, s)
 RHO, PRICE = 4.0, 0.5
-LINE = np.linspace(
-    -6.5, 6.5, 53
-)  # trapezoid rule; the narrowest density has an sd of 0.37, over a step of 0.25
+LINE = np.linspace(-6.0, 6.0, 49)  # trapezoid rule: steps of 0.25, the narrowest density has an sd of 0.37
 STEP = LINE[1] - LINE[0]
 NODES, HEIGHTS = np.polynomial.hermite_e.hermegauss(81)
 HEIGHTS = HEIGHTS / HEIGHTS.sum()
-COUNTS, REPEATS = (24, 384), 80
+COUNTS, REPEATS = (48, 384), 64
 SEEN = 0.8  # the release after which the stage cost is compared
 
 
@@ -196,14 +194,14 @@ def test_the_exact_side_agrees_with_a_finer_quadrature():
     later = GAINS[secret] * level + NOISE * generator.standard_normal(400_000)
     paid = 1.0 - np.exp(-0.5 * later**2) + PRICE * np.exp(-0.5 * level**2) * np.abs(shared - level)
     assert rest == pytest.approx(paid.mean(), abs=5 * paid.std() / np.sqrt(400_000))
-    assert leakage > 0.005
+    assert leakage > 0.02
 
 
-@pytest.mark.parametrize("kind", [ParticleBelief, PooledBelief])
+@pytest.mark.parametrize("kind", [pytest.param(ParticleBelief, marks=pytest.mark.study), PooledBelief])
 def test_stage_cost_and_bellman_value_converge_at_the_rate_of_monte_carlo(kind):
-    """Both errors fall sixteenfold in N by about four; the value is the least of the menu."""
+    """With eight times the particles, errors are about a third; the value is the least of the menu."""
     cost, values = exact()
-    assert abs(values[0] - values[1]) > 0.02 and np.argmin(values) == 1  # the choice matters
+    assert abs(values[0] - values[1]) > 0.02  # the choice matters
     errors = []
     for count in COUNTS:
         costs, menu = particle_values(kind, count)
@@ -212,6 +210,7 @@ def test_stage_cost_and_bellman_value_converge_at_the_rate_of_monte_carlo(kind):
         bias = np.abs([np.mean(costs - cost), np.mean(least)])
         assert np.all(bias < 5 * np.asarray(errors[-1][:2]) / np.sqrt(REPEATS) + 3.0 / count)
     rates = np.diff(np.log(errors), axis=0)[0] / np.log(COUNTS[1] / COUNTS[0])
-    # The relative error of a root mean square over R repeats is about (2R)^(−1/2), here 8 %; of a rate, 0.04.
-    assert np.all(np.abs(rates + 0.5) < 0.16), rates
+    # The relative error of a root mean square over R repeats is about (2R)^(−1/2), here 9 %; of a rate, 0.06.
+    # The information is biased by about 1/N, which makes a rate at few particles steeper, not flatter.
+    assert np.all((rates > -0.75) & (rates < -0.32)), rates
     assert np.all(np.asarray(errors[1]) < 0.06), errors

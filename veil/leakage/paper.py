@@ -170,6 +170,19 @@ def _even(mixture: Labelled) -> bool:
     return bool((1.0 + reach) * sharpness * np.finfo(float).eps < ROUNDING["float64"])
 
 
+def sound(bound: Scalar, components: Components) -> Scalar:
+    """The bound where it is a number that a bound can be, else all that could leak.
+
+    Information is not negative. A bound clearly below zero, or not a number, tells that covariances are too
+    uneven for single precision; a learner must not be paid for making them so.
+    """
+    broken = ~(bound > -_ROUGH)
+    return jnp.where(broken, components.entropy, jnp.maximum(jnp.where(broken, 0.0, bound), 0.0))
+
+
+_ROUGH = 0.01  # nats that single precision may be off by where nothing leaks
+
+
 def _check_alpha(alpha: float) -> None:
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha}.")
@@ -186,7 +199,7 @@ class KlChernoff:
     def of_step(self, components: Components, points: int, *, key: Key) -> Scalar:
         """The bound for a release in training."""
         del points, key
-        return kl_chernoff(components, self.alpha)
+        return sound(kl_chernoff(components, self.alpha), components)
 
     def of_mixture(self, mixture: Labelled) -> Nats:
         """The bound for a mixture."""
@@ -206,7 +219,7 @@ class RegimeAdaptive:
     def of_step(self, components: Components, points: int, *, key: Key) -> Scalar:
         """The bound for a release in training."""
         del points, key
-        return regime_adaptive(components, self.alpha)
+        return sound(regime_adaptive(components, self.alpha), components)
 
     def of_mixture(self, mixture: Labelled) -> Nats:
         """The bound for a mixture."""

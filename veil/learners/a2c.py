@@ -308,7 +308,7 @@ class PrintedA2cPreset(Preset):
         default_factory=lambda: PolicyDesign("grid", "mgf", particles=81, proposal="bootstrap")
     )
     training: TrainSettings = field(
-        default_factory=lambda: TrainSettings(400, 32, 1e-3, 100, 64, 0, learner="a2c_printed")
+        default_factory=lambda: TrainSettings(100, 32, 1e-3, 25, 64, 0, learner="a2c_printed")
     )
 
     def build(self, training: TrainSettings) -> A2c:

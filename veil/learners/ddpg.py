@@ -29,7 +29,7 @@ from veil.learners.design import scaling_of
 from veil.learners.experience import Replay, Step, explored
 from veil.learners.pathwise import summary
 from veil.policies.base import LearnedPolicy, sensed
-from veil.policies.networks import Encoder, Network
+from veil.policies.networks import Encoder
 from veil.problem import Problem
 from veil.registry import LEARNERS
 from veil.settings import PolicyDesign, Preset, TrainSettings
@@ -63,9 +63,7 @@ class Charges(eqx.Module):
 
         return jax.vmap(one)(now.belief, now.observation, action)
 
-    def present(
-        self, network: Network, now: Step, *, key: Key
-    ) -> tuple[Float[Array, " B"], Float[Array, "B A"]]:
+    def present(self, network: Any, now: Step, *, key: Key) -> tuple[Float[Array, " B"], Float[Array, "B A"]]:
         """What the present release charges and is differentiated, under this network, and its law."""
         policy = eqx.tree_at(lambda one: one.network, self.policy, network)
         system, scaling, objective = policy.system, scaling_of(policy), self.problem.objective
@@ -85,7 +83,7 @@ class Charges(eqx.Module):
 
         return jax.vmap(one)(now.belief, now.observation, jr.split(key, now.weight.shape[0]))
 
-    def target(self, slow: tuple[Network, Critic], now: Step, after: Step, *, key: Key) -> Float[Array, " B"]:
+    def target(self, slow: tuple[Any, Critic], now: Step, after: Step, *, key: Key) -> Float[Array, " B"]:
         """What the critic should have said: what was charged, and what is to come by the slow networks."""
         objective, outcome, (network, critic) = self.problem.objective, now.outcome, slow
         charged = outcome.cost
@@ -122,6 +120,7 @@ class Ddpg(Learner):
         capacity: episodes in the replay.
         explore: perturbation of the mean, in usual spreads of the output.
         width: neurons per hidden layer of the critic.
+        warmup: episodes played before the first gradient step.
         printed: whether the critic sees (θ, s, x, μ, Σ) as they are and no more, see `veil.learners.critic`.
         fade: share of the step size that is left at the end; 1 keeps it as it is.
         clip: largest norm of a gradient.
@@ -139,6 +138,7 @@ class Ddpg(Learner):
     capacity: int = eqx.field(default=256, static=True)
     explore: float = eqx.field(default=0.1, static=True)
     width: int = eqx.field(default=128, static=True)
+    warmup: int = eqx.field(default=0, static=True)
     printed: bool = eqx.field(default=False, static=True)
     fade: float = eqx.field(default=0.1, static=True)
     clip: float = eqx.field(default=1.0, static=True)
@@ -162,7 +162,7 @@ class Ddpg(Learner):
         like = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), shapes)
         actor, encoder = parted(network)
         memory = Memory(
-            replay=Replay.empty(like, self.capacity),
+            replay=self._warm(Replay.empty(like, self.capacity), problem, policy, key=play_key),
             critic=critic,
             slow_network=network,
             slow_critic=critic,
@@ -170,6 +170,15 @@ class Ddpg(Learner):
             critic_steps=self.optimiser.init(eqx.filter((critic, encoder), eqx.is_inexact_array)),
         )
         return Progress(policy, problem.objective.distortion_price, jnp.asarray(0, jnp.int32), memory)
+
+    def _warm(
+        self, replay: Replay[Step], problem: Problem, policy: LearnedPolicy, *, key: Key
+    ) -> Replay[Step]:
+        """The replay after the first episodes, from which nothing is learned yet."""
+        play, none = eqx.filter_jit(self.play), jnp.asarray(0, jnp.int32)
+        for number in range(-(-self.warmup // self.episodes)):
+            replay = replay.add(play(problem, policy, none, key=jr.fold_in(key, number)))
+        return replay
 
     def update(self, family: Family, progress: Progress, *, key: Key) -> tuple[Progress, Metrics]:
         """Play with perturbed kernels, remember, make gradient steps, move the price."""
@@ -304,7 +313,7 @@ class PrintedDdpgPreset(Preset):
         default_factory=lambda: PolicyDesign("printed", "mgf", particles=81, proposal="pooled", width=128)
     )
     training: TrainSettings = field(
-        default_factory=lambda: TrainSettings(400, 8, 1e-3, 100, 64, 0, learner="ddpg_printed")
+        default_factory=lambda: TrainSettings(500, 4, 1e-3, 125, 64, 0, learner="ddpg_printed")
     )
     leakage: str = "regime_adaptive"
 
@@ -312,4 +321,4 @@ class PrintedDdpgPreset(Preset):
         """The learner with these settings; gradients are neither clipped nor do their steps fall."""
         pace = training.episodes, training.updates, training.learning_rate
         plain = {"printed": True, "fade": 1.0, "clip": math.inf, "dual_rate": 0.0}
-        return Ddpg(*pace, direct=False, explore=0.3, **plain)
+        return Ddpg(*pace, direct=False, explore=0.3, warmup=64, **plain)
