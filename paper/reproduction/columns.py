@@ -108,7 +108,7 @@ def _on_the_grid(preset: Preset, updates: int = 0) -> Preset:
 
 _PRINTED, _A2C = LEARNERS[PRINTED_LEARNER](), LEARNERS["a2c_printed"]()
 
-LONG = 300  # updates of the long discrete training, of 32 episodes each
+LONG = 200  # updates of the long discrete training, of 32 episodes each
 
 COLUMNS = (
     Column(TRUE, "True Data", make=_truth, printed="true"),

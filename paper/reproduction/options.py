@@ -22,8 +22,8 @@ class Extent:
     table_episodes: int = 100
     audit_episodes: int = 256
     read_episodes: int = 32
-    bound_episodes: int = 16
-    particles: int = 1296
+    bound_episodes: int = 8
+    particles: int = 324
     training_fraction: float = 1.0
     seed: int = 0
 

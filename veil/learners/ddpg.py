@@ -313,7 +313,7 @@ class PrintedDdpgPreset(Preset):
         default_factory=lambda: PolicyDesign("printed", "mgf", particles=81, proposal="pooled", width=128)
     )
     training: TrainSettings = field(
-        default_factory=lambda: TrainSettings(500, 4, 1e-3, 125, 64, 0, learner="ddpg_printed")
+        default_factory=lambda: TrainSettings(400, 4, 1e-3, 100, 64, 0, learner="ddpg_printed")
     )
     leakage: str = "regime_adaptive"
 

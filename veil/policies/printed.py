@@ -128,4 +128,5 @@ def printed_policy(
     outputs = size * (size + 3) // 2
     dtype = scaling.state.centre.dtype
     layers = eqx.nn.MLP(inputs, outputs, width, _DEEP, jax.nn.relu, dtype=dtype, key=layer_key)
-    return PrintedPolicy(system, scaling, tracker, PrintedNetwork(made, layers))
+    network = PrintedNetwork(made, layers)
+    return PrintedPolicy(system=system, scaling=scaling, tracker=tracker, network=network)
