@@ -18,6 +18,7 @@ from veil.beliefs.particles import ParticleSpec, Scheme
 from veil.evaluation.evaluate import Evaluation, evaluate
 from veil.learners import run as runs
 from veil.policies import Counterfactual, GaussianNoise, Policy, Transport, Truth
+from veil.results.parts import BELIEVED
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
 from veil.systems import Platoon
@@ -105,7 +106,7 @@ def measured(system: Platoon, title: str, policy: Policy, true: Evaluation | Non
     if true is not None:
         theirs = np.asarray(true.use.cost)[: len(fuel)]
         extra = stratified_mean(100.0 * (fuel - theirs) / theirs.mean(), found.index, prior).value
-    believed = found.verdict().name in veil.results.parts.BELIEVED
+    believed = found.verdict().name in BELIEVED
     worst = ("", 0.0, 0.0)
     if worlds:
         settings = AuditSettings(episodes=64, scenarios=True, training=ATTACK, assisted=False)

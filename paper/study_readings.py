@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from paper.reproduction.printed import PRINTED
+from paper.reproduction.printed import PRINTED, What, Who
 
 DRIVERS = np.array([(0.4, 0.5), (0.7, 0.8), (1.0, 1.1), (1.3, 1.4)])
 # (spacing, speed) of the automated vehicle's own, and on what the driver shares.
@@ -28,7 +28,8 @@ GAINS = {
 STEPS, DT = 50, 0.2
 CENTRE = np.array([15.0, 20.0])  # m/s, m
 GRID = np.linspace(-1.0, 1.0, 5)
-WHAT = ("fuel", "squared", "change")
+WHAT: tuple[What, ...] = ("fuel", "squared", "change")
+COLUMNS: tuple[Who, ...] = ("true", "discrete", "continuous")
 PUBLISHED = Path(__file__).parent / "readings.json"
 
 Share = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -104,13 +105,13 @@ def uniform(reach: np.ndarray) -> Share:
     return lambda state, dice: CENTRE + reach * GRID[np.minimum((5.0 * dice[..., 2:]).astype(int), 4)]
 
 
-def off(found: dict[str, np.ndarray], column: str) -> np.ndarray:
+def off(found: dict[str, np.ndarray], column: Who) -> np.ndarray:
     """Of the twelve numbers from the printed ones."""
     return np.concatenate([found[what].mean(axis=1) - PRINTED[what][column] for what in WHAT])
 
 
 def fitted(
-    reading: str, column: str, make: Callable[[np.ndarray], Share], starts: list[list[float]]
+    reading: str, column: Who, make: Callable[[np.ndarray], Share], starts: list[list[float]]
 ) -> np.ndarray:
     """Parameters of a way of sharing that bring all twelve numbers near the printed column."""
 
@@ -131,8 +132,7 @@ def row(reading: str, share: Share, episodes: int) -> dict[str, object]:
     line |= {"standard_errors": np.round(errors, 6).tolist()}
     line |= {what: round(float(found[what].mean()), 4) for what in ("distortion", "speed")}
     line["largest_difference"] = {
-        column: round(float(np.abs(off(found, column)).max()), 4)
-        for column in ("true", "discrete", "continuous")
+        column: round(float(np.abs(off(found, column)).max()), 4) for column in COLUMNS
     }
     return line
 
@@ -196,7 +196,7 @@ def table(content: dict[str, Any]) -> str:
     for reading, ways in content["readings"].items():
         for way, line in ways.items():
             numbers = ", ".join(f"{value:g}" for value in line["parameters"]) or "–"
-            largest = [line["largest_difference"][column] for column in ("true", "discrete", "continuous")]
+            largest = [line["largest_difference"][column] for column in COLUMNS]
             cells = (f"{line['distortion']:.2f}", *(f"{value:.3f}" for value in largest))
             lines.append([f"{reading}: {WAYS[way]}", numbers, *cells])
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)

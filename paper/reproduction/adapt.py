@@ -19,8 +19,9 @@ def with_particles(policy: Tree, count: int) -> Tree:
     """The policy with so many particles per secret, if it tracks by particles at all."""
 
     def one(node: object) -> object:
-        kind = type(node)
-        return kind(count, node.scheme) if isinstance(node, ParticleSpec | PooledSpec) else node
+        if isinstance(node, ParticleSpec):
+            return ParticleSpec(count, node.scheme)
+        return PooledSpec(count, node.scheme) if isinstance(node, PooledSpec) else node
 
     return jax.tree.map(one, policy, is_leaf=lambda node: isinstance(node, FilterSpec))
 

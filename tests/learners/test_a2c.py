@@ -300,34 +300,23 @@ def test_plain_credit_looks_at_the_states_that_were_reached_and_computes_nothing
     assert not np.any(scored.slope) and not np.any(scored.surplus) and np.ptp(value) > 0.0
 
 
+def on_a_grid(system, **given) -> Any:
+    design = PolicyDesign("grid", "mgf", particles=4, proposal="bootstrap", **given)
+    return initial_policy(design, system, 3, key=jr.key(0))
+
+
 def test_a_grid_reaches_as_far_as_it_is_told():
     system = Gain()
-    near = initial_policy(
-        PolicyDesign("grid", "mgf", particles=4, proposal="bootstrap"), system, 3, key=jr.key(0)
-    )
-    far = initial_policy(
-        PolicyDesign("grid", "mgf", particles=4, proposal="bootstrap", reach=(9.0,), points=3),
-        system,
-        3,
-        key=jr.key(0),
-    )
+    near, far = on_a_grid(system), on_a_grid(system, reach=(9.0,), points=3)
     centre, spread = (float(part[0]) for part in (near.scaling.output.centre, near.scaling.output.spread))
     np.testing.assert_allclose(np.ptp(np.asarray(near.atoms)), 24.0 * spread, rtol=1e-5)
-    np.testing.assert_allclose(
-        np.asarray(far.atoms)[:, 0], [centre - 9.0, centre, centre + 9.0], rtol=1e-5, atol=1e-5
-    )
+    wanted = [centre - 9.0, centre, centre + 9.0]
+    np.testing.assert_allclose(np.asarray(far.atoms)[:, 0], wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(near.cells.min(), far.cells.min())  # the states' grid stays
-    rows = np.exp(
-        np.asarray(far.table(first_features(far), system.initial_external(), jnp.asarray(1)).log_rows)
-    )
-    assert np.abs(rows - 1.0 / 3.0).max() < 0.12  # nearly a blind uniform draw
+    table = far.table(first_features(far), system.initial_external(), jnp.asarray(1))
+    assert np.abs(np.exp(np.asarray(table.log_rows)) - 1.0 / 3.0).max() < 0.12  # nearly a blind uniform draw
     with pytest.raises(ValueError, match="one number per shared axis"):
-        initial_policy(
-            PolicyDesign("grid", "mgf", particles=4, proposal="bootstrap", reach=(1.0, 2.0)),
-            system,
-            3,
-            key=jr.key(0),
-        )
+        on_a_grid(system, reach=(1.0, 2.0))
 
 
 def test_what_it_cannot_learn_on_is_refused():

@@ -148,11 +148,12 @@ def test_the_printed_step_sizes_do_not_fall_and_the_printed_gradients_are_not_cl
     assert learner.printed and not learner.direct and float(learner.dual_rate) == 0.0
     moved = []
     for each in (replace(learner, gradients=5), repaired):
-        weights, state = jnp.asarray(0.0), each.optimiser.init(jnp.asarray(0.0))
+        weights: Any = jnp.asarray(0.0)
+        state = each.optimiser.init(weights)
         with jax.numpy_dtype_promotion("standard"):
             for _ in range(5):
                 step, state = each.optimiser.update(jnp.asarray(1000.0), state, weights)
-                weights = weights + step
+                weights = eqx.apply_updates(weights, step)
         moved.append(-float(weights))
     assert moved[0] == pytest.approx(5e-3, rel=1e-3) and moved[1] < 0.75 * moved[0]
 
@@ -175,16 +176,14 @@ def test_the_printed_learner_learns_where_the_critic_sees_what_is_charged():
     )
     progress, update = learner.begin((made,), policy, key=jr.key(1)), eqx.filter_jit(learner.update)
     for i in range(40):
-        progress, metrics = update((made,), progress, key=jr.key(100 + i))
+        progress, _ = update((made,), progress, key=jr.key(100 + i))
 
     @eqx.filter_jit
     def distance(policy):
         return jnp.mean(made.episodes(policy, jnp.arange(2000, dtype=jnp.int32), key=jr.key(5)).distortion)
 
     before, after = float(distance(policy)), float(distance(progress.policy))
-    print(
-        f"E|y − x|: before {before:.3f}, after {after:.3f}; actor's loss {float(metrics['actor_loss']):.3f}"
-    )
+    print(f"E|y − x|: before {before:.3f}, after {after:.3f}")
     assert before > 1.1 and after < 0.55
 
 

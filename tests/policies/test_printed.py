@@ -1,6 +1,9 @@
 """The paper's actor against plain numpy: a network of (θ, x, s) whose outputs are a mean and a factor, no "
 "limits."""
 
+from dataclasses import replace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -102,12 +105,10 @@ def test_pooled_particles_are_encoded_like_the_same_particles_in_groups():
 
 def test_the_design_of_the_printed_learner_makes_it():
     design = PolicyDesign("printed", "mgf", particles=6, proposal="pooled", width=4)
-    policy = initial_policy(design, Gain(), 3, key=jr.key(0))
+    policy: Any = initial_policy(design, Gain(), 3, key=jr.key(0))
     assert isinstance(policy.start(key=jr.key(1)), PooledBelief)
     assert policy.start(key=jr.key(1)).states.shape == (18, 1)
     assert sum(leaf.size for leaf in jax.tree.leaves(policy.network.encoder)) == 10 * 2
     for wrong in ({"parts": 2}, {"particles": 0}, {"reach": (0.0,)}):
         with pytest.raises(ValueError, match=r"parts|particles|reach"):
-            PolicyDesign(
-                **({"start": "printed", "encoder": "mgf", "particles": 6, "proposal": "pooled"} | wrong)
-            )
+            replace(design, **wrong)

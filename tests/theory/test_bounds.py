@@ -11,6 +11,7 @@ from veil.beliefs import PooledBelief, Scheme
 from veil.laws import Components, Gaussian, Kernel, Mixture
 from veil.leakage import information_modulus, paper_bounds, tightness
 from veil.leakage.entropy import kl_entropy, moment_entropy
+from veil.leakage.paper import sound
 from veil.systems import Gain, finite_prior
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -83,6 +84,16 @@ def test_both_bounds_are_their_formulas_and_lie_above_the_information(alpha):
         assert truth <= dense[1] + 1e-9 and dense[1] <= dense[0]
         smaller.add(bool(dense[1] < dense[0] - 1e-9))
     assert smaller == {True, False}
+
+
+def test_a_bound_that_rounding_broke_charges_all_that_could_leak():
+    """Below zero by more than rounding, or not a number: H(q); a little below zero: nothing."""
+    given = components(np.asarray([0, 1]), np.asarray([0.3, 0.7]), np.zeros(2), np.ones(2))
+    entropy = -0.3 * np.log(0.3) - 0.7 * np.log(0.7)
+    for value, wanted in ((0.4, 0.4), (-1e-3, 0.0), (-0.5, entropy), (np.nan, entropy)):
+        assert float(sound(jnp.asarray(value), given)) == pytest.approx(wanted)
+    slope = jax.grad(lambda value: sound(value, given))
+    assert [float(slope(jnp.asarray(value))) for value in (0.4, -0.5)] == [1.0, 0.0]
 
 
 def test_the_gap_is_within_the_tightness_corollary_where_much_leaks():
