@@ -60,11 +60,10 @@ class Column:
             return whole
         return replace(
             whole,
-            table_episodes=min(whole.table_episodes, 50),
-            audit_episodes=min(whole.audit_episodes, 128),
-            read_episodes=min(whole.read_episodes, 16),
-            bound_episodes=min(whole.bound_episodes, 4),
-            particles=min(whole.particles, 324),
+            table_episodes=min(whole.table_episodes, 16),
+            audit_episodes=min(whole.audit_episodes, 64),
+            read_episodes=min(whole.read_episodes, 8),
+            bound_episodes=min(whole.bound_episodes, 2),
         )
 
 
@@ -100,15 +99,20 @@ def _counterfactual(system: "System") -> "Policy":
     return Counterfactual(system)
 
 
-def _on_the_grid(preset: Preset, updates: int = 0) -> Preset:
-    """The preset with releases within 2.5 m/s and 5 m, which a blind draw uses up D̂ with."""
-    training = replace(preset.training, updates=updates or preset.training.updates)
-    return replace(preset, design=replace(preset.design, reach=(2.5, 5.0)), training=training)
+def _shortened(preset: Preset, updates: int, every: int) -> Preset:
+    """The preset with so many updates and updates between looks: what fits an hour."""
+    return replace(preset, training=replace(preset.training, updates=updates, evaluate_every=every))
+
+
+def _on_the_grid(preset: Preset, updates: int, every: int) -> Preset:
+    """Likewise, with releases within 2.5 m/s and 5 m, which a blind draw uses up D̂ with."""
+    design = replace(preset.design, reach=(2.5, 5.0))
+    return replace(_shortened(preset, updates, every), design=design)
 
 
 _PRINTED, _A2C = LEARNERS[PRINTED_LEARNER](), LEARNERS["a2c_printed"]()
 
-LONG = 200  # updates of the long discrete training, of 32 episodes each
+LONG = 160  # updates of the long discrete training, of 32 episodes each
 
 COLUMNS = (
     Column(TRUE, "True Data", make=_truth, printed="true"),
@@ -117,15 +121,15 @@ COLUMNS = (
     Column(
         "discrete_printed",
         "Discrete Policy (A2C, plain credit, 1e-3)",
-        _on_the_grid(_A2C),
+        _on_the_grid(_A2C, 50, 25),
         printed="discrete",
         which="last",
     ),
-    Column("discrete", "Discrete Policy (A2C, our credit)", _on_the_grid(LEARNERS["a2c"]())),
+    Column("discrete", "Discrete Policy (A2C, our credit)", _on_the_grid(LEARNERS["a2c"](), 60, 30)),
     Column("ddpg_untrained", "DDPG as printed, untrained", _PRINTED, which="first", run=PRINTED_LEARNER),
     Column(PRINTED_LEARNER, "DDPG as printed, last iterate", _PRINTED, printed="continuous", which="last"),
     Column("ddpg_printed_best", "DDPG as printed, best of looks", _PRINTED, run=PRINTED_LEARNER),
-    Column("ddpg", "DDPG, repaired, with limits", LEARNERS["ddpg"]()),
+    Column("ddpg", "DDPG, repaired, with limits", _shortened(LEARNERS["ddpg"](), 40, 20)),
     Column(NOISE, "Gaussian noise", like="ddpg"),
     Column(
         "pathwise_plain",
@@ -133,7 +137,7 @@ COLUMNS = (
         replace(LEARNERS["pathwise"](), design=PolicyDesign(start="plain")),
         part="extra",
     ),
-    Column("pathwise", "pathwise, on transport", LEARNERS["pathwise"]()),
+    Column("pathwise", "pathwise, on transport", _shortened(LEARNERS["pathwise"](), 100, 50)),
     Column("transport", "transport", make=_transport),
     Column("counterfactual", "counterfactual", make=_counterfactual),
     *(
@@ -158,7 +162,7 @@ COLUMNS = (
     Column(
         "discrete_long",
         "Discrete Policy (A2C, plain credit, 1e-3, long)",
-        _on_the_grid(_A2C, LONG),
+        _on_the_grid(_A2C, LONG, 40),
         which="last",
         part="full",
     ),

@@ -19,10 +19,10 @@ class Extent:
     """
 
     steps: int = 50
-    table_episodes: int = 100
-    audit_episodes: int = 256
-    read_episodes: int = 32
-    bound_episodes: int = 8
+    table_episodes: int = 64
+    audit_episodes: int = 128
+    read_episodes: int = 24
+    bound_episodes: int = 4
     particles: int = 324
     training_fraction: float = 1.0
     seed: int = 0

@@ -28,7 +28,7 @@ from veil.types import Key
 Arrays = dict[str, np.ndarray]
 
 CANDIDATES = (
-    2  # ways of bounding a leakage that are tried; the next takes far longer, and is for `veil audit`
+    1  # ways of bounding a leakage that are tried; the next ones take far longer, and are for `veil audit`
 )
 
 _QUANTITIES = [field.name for field in Platoon.quantity_fields]
