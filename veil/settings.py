@@ -121,16 +121,15 @@ class PolicyDesign:
     """The kind and the size of a policy before it is trained."""
 
     start: StartName = "transport"
-    """transport: a network on top of perfect privacy; plain: one that begins with noise; grid: releases and
-    states on grids; printed: the paper's actor, without limits"""
+    """transport, plain (from noise), grid or printed (the paper)"""
     encoder: Literal["moments", "mgf"] = "moments"
-    """How a plain or printed network sees the belief: moments or mgf"""
+    """How the network sees the belief: moments or mgf"""
     parts: int = 1
     """Gaussians per release law of a plain network"""
     particles: int = 0
     """Particles per secret in its belief; 0 for Kalman filters"""
     proposal: Literal["guided", "bootstrap", "pooled"] = "guided"
-    """How particles move: guided, bootstrap, or pooled: bootstrap, resampled over all secrets together"""
+    """How particles move: guided, bootstrap or pooled"""
     floor: float = 0.05
     """Least noise, in usual spreads of the output"""
     width: int = 64
@@ -138,8 +137,7 @@ class PolicyDesign:
     points: int = 5
     """Points per axis of --start grid"""
     reach: tuple[float, ...] = ()
-    """Half-width of the grid of releases of --start grid, per shared axis in its unit; by default 12 usual
-    spreads of the output"""
+    """Half-width of that grid per shared axis, in its unit (12 spreads)"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""

@@ -19,6 +19,8 @@ from veil.types import LOG_ZERO, External, Key, Noise, Scalar, Secret, Shared
 
 Masses = Float[Array, " K"]
 
+Cloud = tuple[Float[Array, "Q P"], Float[Array, "Q N"], Float[Array, " Q"]]
+
 
 class Health(eqx.Module):
     """How one update went. Compiled code cannot raise, so that problems are reported as data.
@@ -43,6 +45,10 @@ class Belief(eqx.Module):
     def particle_count(self) -> int:
         """Particles per secret; 0 where the belief has none."""
         return 0
+
+    def cloud(self) -> Cloud | None:
+        """Secrets and states of all particles with their joint log-weights; None where there are none."""
+        return None
 
     @abc.abstractmethod
     def moments(self) -> Gaussian:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float
 from veil import linalg
 from veil.beliefs.base import (
     Belief,
+    Cloud,
     FilterSpec,
     Health,
     bayes_update,
@@ -149,6 +150,12 @@ class ParticleBelief(Belief):
     def particle_count(self) -> int:
         """As many as there are weights."""
         return self.log_weights.shape[1]
+
+    def cloud(self) -> Cloud:
+        """All particles, secret by secret."""
+        secrets = jnp.repeat(self.secrets, self.particle_count, axis=0)
+        joint = (self.log_masses[:, None] + self.log_weights).reshape(-1)
+        return secrets, self.states.reshape(-1, self.states.shape[2]), joint
 
     def moments(self) -> Gaussian:
         """Weighted mean and covariance of the states of each secret."""

@@ -13,7 +13,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
 from veil import linalg
-from veil.beliefs.base import Belief, FilterSpec, Health, floored, untouched
+from veil.beliefs.base import Belief, Cloud, FilterSpec, Health, floored, untouched
 from veil.beliefs.particles import ParticleBelief, Scheme
 from veil.laws import Components, Gaussian, Kernel
 from veil.resampling import effective_sample_size
@@ -52,6 +52,10 @@ class PooledBelief(Belief):
     def particle_count(self) -> int:
         """On average over the secrets."""
         return self.states.shape[0] // self.secrets.shape[0]
+
+    def cloud(self) -> Cloud:
+        """All particles, in no order of secrets."""
+        return self.secrets[self.labels], self.states, self.log_weights
 
     def moments(self) -> Gaussian:
         """Weighted mean and covariance per secret; those of the whole cloud for a secret that died out."""

@@ -16,8 +16,6 @@ from jax.scipy.special import logsumexp, ndtr
 from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief
-from veil.beliefs.particles import ParticleBelief
-from veil.beliefs.pooled import PooledBelief
 from veil.laws import Gaussian
 from veil.policies.scaling import Scaling
 from veil.systems.base import Prior, System
@@ -113,14 +111,11 @@ class MgfEncoder(Encoder):
 
     def __call__(self, belief: Belief, scaling: Scaling) -> Features:
         """The mean, then one number per point."""
-        if isinstance(belief, ParticleBelief):
-            cloud = jax.vmap(jax.vmap(scaling.point, (None, 0)))(belief.secrets, belief.states)
-            log_weights = (belief.log_masses[:, None] + belief.log_weights).reshape(-1)
-            return self._of_particles(cloud.reshape(-1, self.points.shape[1]), log_weights)
-        if isinstance(belief, PooledBelief):
-            cloud = jax.vmap(scaling.point)(belief.secrets[belief.labels], belief.states)
-            return self._of_particles(cloud, belief.log_weights)
-        return self._of_gaussians(belief, scaling)
+        cloud = belief.cloud()
+        if cloud is None:
+            return self._of_gaussians(belief, scaling)
+        secrets, states, log_weights = cloud
+        return self._of_particles(jax.vmap(scaling.point)(secrets, states), log_weights)
 
     def _of_particles(self, cloud: Float[Array, "Q D"], log_weights: Float[Array, " Q"]) -> Features:
         """Weighted sums over all particles."""
