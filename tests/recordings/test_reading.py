@@ -68,6 +68,16 @@ def test_rows_are_chosen_and_individuals_told_apart(tmp_path, drive):
     np.testing.assert_array_equal(again[0]["speed"], states[:, 0])
 
 
+def test_an_individual_without_rows_is_left_out_and_named(drive):
+    rows = columns(*drive)
+    pairs = [7] * 11 + [8]
+    found = read_recordings({"pair": pairs, **rows}, veil.systems.Platoon(), made.COLUMNS, each="pair")
+    assert [(log.name, log.rows) for log in found] == [("pair=7", 11)]
+    assert "1 individual with too few rows was left out (pair=8)." in found[0].notes
+    with pytest.raises(RecordingError, match="no individual has two rows"):
+        read_recordings({"pair": range(12), **rows}, veil.systems.Platoon(), made.COLUMNS, each="pair")
+
+
 def test_mistakes_in_the_columns_are_told_with_a_guess(tmp_path, drive):
     path = made.write(tmp_path / "drive.csv", columns(*drive))
     platoon = veil.systems.Platoon()
@@ -77,6 +87,11 @@ def test_mistakes_in_the_columns_are_told_with_a_guess(tmp_path, drive):
         RecordingError, match=r"no column 'automated_speed'.*--columns automated_speed=COLUMN"
     ):
         read_recording(path, platoon, {"speed": "v_fol", "spacing": "gap"})
+    every = r"--columns speed=COLUMN spacing=COLUMN automated_speed=COLUMN"
+    with pytest.raises(
+        RecordingError, match=f"no column 'speed' for speed in m/s nor one for spacing.*{every}"
+    ):
+        read_recording(path, platoon)
     with pytest.raises(RecordingError, match=r"no field 'sped'. Did you mean 'speed'\?"):
         read_recording(path, platoon, {"sped": "v_fol"})
     with pytest.raises(RecordingError, match="no column 'pair' to choose rows by"):

@@ -17,6 +17,7 @@ import numpy as np
 from veil.recordings.recording import Recording, Signal, Stretch, counted, estimated_resolution, fitted
 from veil.recordings.requirements import needs
 from veil.recordings.tables import (
+    FEW_LINES,
     NUMBER,
     RecordingError,
     Source,
@@ -108,7 +109,21 @@ def read_recordings(
     for want in wanted:
         if want.name in (units or {}):
             want.given = (units or {})[want.name]
-    return [_recording(name, part, wanted, system, settings, each is None) for name, part in parts.items()]
+    found, short = list[Recording](), list[str]()
+    for name, part in parts.items():
+        try:
+            found.append(_recording(name, part, wanted, system, settings, each is None))
+        except TooShort:
+            if each is None or len(parts) == 1:
+                raise
+            short.append(name)
+    if not found:
+        raise RecordingError(f"{table.name}: no individual has two rows that follow each other.")
+    if short:
+        listed = ", ".join(short[:FEW_LINES]) + ", ..." * (len(short) > FEW_LINES)
+        left = f"{counted(len(short), 'individual')} with too few rows {_were(short)} left out ({listed})."
+        found[0] = replace(found[0], notes=(*found[0].notes, left))
+    return found
 
 
 def _short_name(table: Table) -> str:
@@ -116,6 +131,10 @@ def _short_name(table: Table) -> str:
 
 
 # Which columns
+
+
+class TooShort(RecordingError):
+    """There are no two rows that follow each other."""
 
 
 @dataclass
@@ -173,9 +192,13 @@ def _wanted(
         **{one.name: flag for one, flag in zip(system.state_fields, used.state, strict=True)},
     }
     found = list[_Want]()
-    for name, one in _fields(system).items():
+    fields = _fields(system)
+    lost = [name for name in fields if must.get(name) and name not in columns and not table.look_for(name)]
+    for name, one in fields.items():
         unit = f" in {one.unit}" if one.unit else ""
-        asked = f" for {name}{unit}; name it with --columns {name}=COLUMN"
+        others = "; ".join(f" nor one for {other}" for other in lost if other != name)
+        example = " ".join(f"{other}=COLUMN" for other in ([name] if name not in lost else lost))
+        asked = f" for {name}{unit}{others if name in lost else ''}; name it with --columns {example}"
         needed = must.get(name, False)
         must_be = needed or name in columns
         header = table.find(columns.get(name, name), asked) if must_be else table.look_for(name)
@@ -231,7 +254,7 @@ def _recording(
 ) -> Recording:
     where = "" if alone else f"{name}: "
     if table.rows < 2:
-        raise RecordingError(
+        raise TooShort(
             f"{where or table.name + ': '}one row is no recording; two are the least, some hundred are usual."
         )
     notes = list(table.notes)
@@ -482,7 +505,7 @@ def _stretches(
     found = [(start, stop) for start, stop in every if stop - start >= 2]
     single = [int(rows[start]) for start, stop in every if stop - start == 1]
     if not found or len(single) > LEAST * len(rows):
-        raise RecordingError(
+        raise TooShort(
             f"{where or table.name + ': '}{len(single)} of {len(rows)} rows stand alone between gaps; a "
             "recording needs rows that follow each other, some hundred are usual."
         )
@@ -499,7 +522,7 @@ def _stretches(
     return found
 
 
-def _were(rows: Sequence[int] | np.ndarray) -> str:
+def _were(rows: Sequence[object] | np.ndarray) -> str:
     return "was" if len(rows) == 1 else "were"
 
 
