@@ -344,6 +344,18 @@ CASES = [
     ),
     Case("no times at all", file(time=None), note="rows are taken for successive steps"),
     Case(
+        "no times, and an empty cell",
+        file(time=None, change=cell(4, 1, "")),
+        note="into 2 stretches",
+        **HOLE,
+    ),
+    Case(
+        "no times, and the header once more in the middle",
+        file(time=None, change=lambda lines: [*lines[:7], lines[0], *lines[7:]]),
+        stretches=(6, 6),
+        note="stands once more in line 8",
+    ),
+    Case(
         "times in the future",
         file(time=("time", clock(datetime(2999, 1, 1)))),
         note="end in the future, in 2999",
