@@ -361,6 +361,11 @@ CASES = [
         note="end in the future, in 2999",
     ),
     Case(
+        "a year that cannot be",
+        file(change=cell(4, 0, "0024-01-15 04:00")),
+        error="line 6: the time 'time' is '0024-01-15 04:00', in no year of a recording",
+    ),
+    Case(
         "half-hourly rows for a system of hourly steps",
         file(time=("time", clock(step=timedelta(minutes=30)))),
         error="Keep one row in 2",
@@ -581,6 +586,12 @@ CASES = [
         needs="pandas",
     ),
     Case("a frame of polars", frame("polars"), needs="polars"),
+    Case(
+        "a frame of polars whose times are times of day only",
+        frame("polars", change=lambda found: found.with_columns(time=found["time"].dt.time())),
+        error="row 0: the time 'time' is a time, '00:00:00'",
+        needs="polars",
+    ),
     Case("a structured numpy array", structured),
     Case(
         "a dict of lists",

@@ -92,7 +92,8 @@ def test_mistakes_in_the_columns_are_told_with_a_guess(tmp_path, drive):
         read_recording(path, platoon, {"speed": "v_fol", "spacing": "gap"})
     every = r"--columns speed=COLUMN spacing=COLUMN automated_speed=COLUMN"
     with pytest.raises(
-        RecordingError, match=f"no column 'speed' for speed in m/s nor one for spacing.*{every}"
+        RecordingError,
+        match=f"no column 'speed' for speed in m/s, nor for spacing, automated_speed;.*{every}",
     ):
         read_recording(path, platoon)
     with pytest.raises(RecordingError, match=r"no field 'sped'. Did you mean 'speed'\?"):

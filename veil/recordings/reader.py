@@ -120,7 +120,8 @@ def read_recordings(
     if not found:
         raise RecordingError(f"{table.name}: no individual has two rows that follow each other.")
     if short:
-        listed = ", ".join(short[:FEW_LINES]) + ", ..." * (len(short) > FEW_LINES)
+        more = f" and {len(short) - FEW_LINES} more" if len(short) > FEW_LINES else ""
+        listed = ", ".join(short[:FEW_LINES]) + more
         left = f"{counted(len(short), 'individual')} with too few rows {_were(short)} left out ({listed})."
         found[0] = replace(found[0], notes=(*found[0].notes, left))
     return found
@@ -196,7 +197,8 @@ def _wanted(
     lost = [name for name in fields if must.get(name) and name not in columns and not table.look_for(name)]
     for name, one in fields.items():
         unit = f" in {one.unit}" if one.unit else ""
-        others = "; ".join(f" nor one for {other}" for other in lost if other != name)
+        more = [other for other in lost if other != name]
+        others = f", nor for {', '.join(more)}" if more else ""
         example = " ".join(f"{other}=COLUMN" for other in ([name] if name not in lost else lost))
         asked = f" for {name}{unit}{others if name in lost else ''}; name it with --columns {example}"
         needed = must.get(name, False)
