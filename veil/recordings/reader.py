@@ -162,7 +162,8 @@ def _fields(system: System | None) -> dict[str, Field]:
     if system is None:
         return {}
     found = dict[str, Field]()
-    for one in (*system.state_fields, *system.external_fields, *system.shared_fields):
+    inputs = (*system.external_fields, *system.exogenous_fields)
+    for one in (*system.state_fields, *inputs, *system.shared_fields):
         found.setdefault(one.name, one)
     return found
 
@@ -189,7 +190,7 @@ def _wanted(
         ]
     used = needs(system)
     must = {
-        **{one.name: flag for one, flag in zip(system.external_fields, used.external, strict=True)},
+        **{one.name: flag for one, flag in zip(system.external_fields, used.external, strict=False)},
         **{one.name: flag for one, flag in zip(system.state_fields, used.state, strict=True)},
     }
     found = list[_Want]()
@@ -310,13 +311,8 @@ def _started(times: Times | None, kept: np.ndarray) -> datetime | None:
 
 
 def time_step(system: System | None) -> float | None:
-    """The length of a step in seconds, if the system or the one that it wraps has a `dt`."""
-    while system is not None:
-        step = getattr(system, "dt", None)
-        if step is not None:
-            return float(step)
-        system = getattr(system, "inner", None)
-    return None
+    """The length of a step in seconds, if the system says so."""
+    return None if system is None or system.step_seconds is None else float(system.step_seconds)
 
 
 def _values(
