@@ -36,7 +36,7 @@ class House(System):
     external_fields = (Field("outdoor", "degC", -40.0, 50.0), Field("heating", "kW", 0.0, 20.0))
     shared_fields = (Field("indoor", "degC"),)
     reaction_noise_size = 2
-    dt = 3600.0
+    step_seconds = 3600.0
 
     def initial(self, secret):
         return diagonal_gaussian(jnp.array([20.0]), jnp.array([1.0]))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tests.flats import OUTDOOR, PEOPLE, START, TARIFF, flat
-from tests.recordings import simulated
 from veil.evaluation.episodes import play_batch
 from veil.evaluation.transcript_file import TranscriptError, load, save
 from veil.policies import Counterfactual, GaussianNoise
-from veil.recordings.reader import read_recordings
+from veil.recordings import read_recording
+from veil.recordings.bound import bind
 from veil.sharing import Fault, Sharer, step_program
 from veil.sharing.inputs import given_external, parsed
 from veil.systems import Building, nominal
@@ -130,15 +130,26 @@ def test_private_series_are_kept_apart_in_a_file_of_transcripts(tmp_path, float6
         load(path, system, sharing)
 
 
-def test_a_recording_has_its_own_weather_or_that_of_the_system(tmp_path):
+def test_a_recording_has_its_own_weather_or_that_of_the_system():
     indoor = np.array([20.0, 20.5, 21.0, 20.7])
-    path = simulated.write(tmp_path / "flat.csv", {"indoor": indoor, "power": indoor - 18.0})
-    (log,) = read_recordings(path, flat())
+    known = {"indoor": indoor, "power": indoor - 18.0}
+    (found,) = bind(flat(), read_recording(known, flat())).stretches
     rows = np.arange(START, START + 4)
-    np.testing.assert_allclose(log.external[:, 1], OUTDOOR[rows], rtol=1e-6)
-    np.testing.assert_array_equal(log.external[:, 4], rows)
-    measured = {"indoor": indoor, "power": indoor - 18.0, "T_out": indoor - 25.0}
-    path = simulated.write(tmp_path / "flat.csv", measured)
-    (log,) = read_recordings(path, flat(), {"outdoor": "T_out"})
-    np.testing.assert_array_equal(log.external[:, 1], indoor - 25.0)
-    np.testing.assert_allclose(log.external[:, 2], TARIFF[rows], rtol=1e-6)
+    np.testing.assert_allclose(found.external[:, 1], OUTDOOR[rows], rtol=1e-6)
+    np.testing.assert_array_equal(found.external[:, 4], rows)
+    recording = read_recording(known | {"T_out": indoor - 25.0}, flat(), {"outdoor": "T_out"})
+    (found,) = bind(flat(), recording).stretches
+    np.testing.assert_array_equal(found.external[:, 1], indoor - 25.0)
+    np.testing.assert_allclose(found.external[:, 2], TARIFF[rows], rtol=1e-6)
+
+
+def test_where_a_recording_tells_the_time_and_all_series_its_clock_is_the_wall_clock():
+    indoor = np.array([20.0, 20.5, 21.0])
+    times = ["2026-01-07 22:00", "2026-01-07 23:00", "2026-01-08 00:00"]
+    known = {"time": times, "indoor": indoor, "power": indoor - 18.0, "people": [1, 1, 2]}
+    recording = read_recording(known | {"outdoor": [1, 2, 3], "tariff": [0.1, 0.2, 0.3]}, flat())
+    (found,) = bind(flat(), recording).stretches
+    np.testing.assert_array_equal(found.external[:, 4], [22, 23, 24])
+    series = recording.series("outdoor", "tariff", start=1)
+    assert (series.names, series.start, series.hour) == (("outdoor", "tariff"), 1, 22.0)
+    np.testing.assert_array_equal(series.values[:, 0], [1.0, 2.0, 3.0])

@@ -95,12 +95,11 @@ class Recording:
         """
         if len(self.stretches) != 1:
             raise RecordingError(
-                f"{self.name} has gaps: {len(self.stretches)} stretches. A series needs a value at every step; "
-                "fill the gaps, or read the rows of one stretch."
+                f"{self.name} has gaps: {len(self.stretches)} stretches. A series needs a value at every "
+                "step; fill the gaps, or read the rows of one stretch."
             )
-        hour = (
-            0.0 if self.start is None else self.start.hour + self.start.minute / 60 + self.start.second / 3600
-        )
+        at = self.start
+        hour = 0.0 if at is None else at.hour + at.minute / 60.0 + at.second / 3600.0
         return Series({name: self[name] for name in names or self.signals}, start=start, hour=hour)
 
     def at(self, row: SupportsIndex) -> str:
