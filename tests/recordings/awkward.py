@@ -51,7 +51,7 @@ class House(System):
     def react(self, external, shared, noise):
         return external + 0.1 * noise
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return after[0] ** 2
 
     def distortion(self, state, shared):
