@@ -63,7 +63,7 @@ class Plant:
 
         def step(state, external, shared, noise):
             after = system.transition(secret, state, external).sample(noise[:2])
-            return after, system.react(external, shared, noise[2:])
+            return after, system.next_external(external, shared, noise[2:])
 
         self._step = jax.jit(step)
 

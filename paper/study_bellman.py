@@ -46,7 +46,7 @@ def first_values(
         density = jnp.exp(mixture.log_masses) @ jnp.exp(log_densities(mixture, nodes))
 
         def after(shared, kernel=kernel):
-            moved, _ = belief.update(system, kernel, system.initial_external(), shared[None], key=key)
+            moved, _ = belief.update(system, kernel, system.first_external(), shared[None], key=key)
             return last_value(system, moved, nodes)
 
         future = jnp.sum(density * jax.lax.map(after, nodes)) * (nodes[1] - nodes[0])

@@ -177,7 +177,7 @@ def finely_emitted(system: System, step: float) -> System:
 def coarseness(system: System, step: float) -> float:
     """The step over the smallest sd of one step's noise."""
     secret = system.prior.secrets[0]
-    law = system.transition(secret, system.initial(secret).mean, system.initial_external())
+    law = system.transition(secret, system.initial(secret).mean, system.first_external())
     return float(step / jnp.min(jnp.diagonal(law.scale)))
 
 

@@ -36,7 +36,7 @@ class Tank(System):
         wish = external if shared is None else 0.4 + 0.2 * (2.0 - shared)
         return wish + 0.02 * noise
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         """The owner's cost of a step."""
         return (after[0] - 2.0) ** 2
 

@@ -102,6 +102,9 @@ def test_each_recording_is_judged_by_itself_and_coloured_noise_differs_from_cert
     assert run(log, *MAPPED, "--each", "pair", "--out", "all") == 0
     out = capsys.readouterr().out
     assert "1 leak, 1 model does not fit" in out
+    both = [one.information.value for one in load_measurements("all")]
+    said = f"median {np.median(both):.3f} nats, from {min(both):.3f} to {max(both):.3f}"
+    assert said in " ".join(out.split())
     with open("all/measure.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["recording"] for row in rows] == ["pair=1", "pair=2"]

@@ -138,7 +138,7 @@ class Sharing(gymnasium.Env[np.ndarray, np.ndarray]):
             )
         self.problem, self.policy, self.steps = problem, policy, steps
         self.action_space = spaces.Box(-1.0, 1.0, (2 * count * size,), np.float32)
-        numbers = count * (1 + 2 * len(made.state_fields)) + len(made.external_fields) + 1
+        numbers = count * (1 + 2 * len(made.state_fields)) + len(made.input_fields) + 1
         self.observation_space = spaces.Box(-_FAR, _FAR, (numbers,), np.float32)
         self._play: EpisodeState | None = None
         self._seed = self._key = None

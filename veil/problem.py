@@ -15,7 +15,7 @@ from veil.beliefs.base import Belief, FilterSpec
 from veil.leakage.per_step import Measure
 from veil.policies.base import Policy, sensed
 from veil.step import StepOutput, WorldState, begin, first_belief, proceed, share
-from veil.systems.base import Scenario, System
+from veil.systems.base import Scenario, System, require_rows
 from veil.systems.scenarios import nominal
 from veil.types import Key, Scalar
 
@@ -25,7 +25,7 @@ class Outcome(eqx.Module):
 
     Attributes:
         leakage: I(Θ; Y_t | h_t) under the judging belief, nats.
-        cost: r(θ, x, x', y), in units of the system.
+        cost: r(θ, x, x', y, w, t), its parts weighted and added up.
         distortion: d(x, y), in units of the system.
         log_choice: log-probability of what was discrete in the draw, for score-function gradients.
     """
@@ -40,7 +40,8 @@ class Objective(eqx.Module):
     """ρ·leakage + cost + λ·(d − D̂), added up over an episode.
 
     Attributes:
-        privacy_weight: ρ, cost units per nat.
+        privacy_weight: ρ, cost units per nat: what a whole run may cost more to leak one nat less. To keep
+            its share of the cost per step in runs of another length, make it grow with their steps.
         distortion_price: floor of λ, cost units per unit of distortion and step; never below it, because a
             price of zero would waste distortion wherever the limit is not felt.
         distortion_limit: D̂, per step.
@@ -82,6 +83,10 @@ class Problem(eqx.Module):
     objective: Objective = eqx.field(default_factory=Objective)
     measure: Measure = eqx.field(default_factory=Measure)
     leakage_belief: FilterSpec | None = None
+
+    def __check_init__(self):
+        """Refuse episodes that are longer than the series of the plant."""
+        require_rows(self.scenario.plant, self.steps)
 
     @property
     def secrets(self) -> int:
@@ -125,7 +130,7 @@ class Problem(eqx.Module):
         leakage_belief, leakage = self._measured(policy, play, stage, measure_key, belief_key)
         outcome = Outcome(
             leakage,
-            plant.cost(now.secret, now.state, following.state, stage.shared),
+            plant.total_cost(now.secret, now.state, following.state, stage.shared, now.external),
             plant.distortion(now.state, stage.shared),
             stage.log_choice,
         )

@@ -25,7 +25,7 @@ from veil.step import (
     share,
     update_belief,
 )
-from veil.systems.base import Scenario, System
+from veil.systems.base import Scenario, System, require_rows
 from veil.types import Features, Key, Secret
 
 
@@ -57,6 +57,7 @@ def rollout(
         index: which secret of the world's prior; drawn from the prior if not given.
         believed: what the owner takes its secret for, in the terms of its model; the secret if not given.
     """
+    require_rows(system, steps)
     policy = sensed(policy)
     secret_key, start_key, run_key = jr.split(key, 3)
     if index is None:

@@ -121,7 +121,7 @@ class PolicyDesign:
     """The kind and the size of a policy before it is trained."""
 
     start: StartName = "transport"
-    """transport, plain (from noise), grid or printed (the paper)"""
+    """transport, plain (noise), grid or printed"""
     encoder: Literal["moments", "mgf"] = "moments"
     """How the network sees the belief: moments or mgf"""
     parts: int = 1
@@ -163,7 +163,9 @@ class ObjectiveWeights:
     """The weights of leakage and distortion in the objective."""
 
     privacy_weight: float = 80.0
-    """Price of leakage, in cost units per nat"""
+    """Price of leakage, in cost units of a run per nat"""
+    privacy_per_step: float = 0.0
+    """Instead: cost units of one step per nat; 0: not used"""
     distortion_price: float = 0.2
     """Least price of distortion, cost units per unit and step"""
     distortion_limit: float = 4.0
@@ -173,8 +175,14 @@ class ObjectiveWeights:
         """Refuse what has no meaning."""
         if not 0.0 <= self.privacy_weight < math.inf:
             raise ValueError("privacy_weight is a number of cost units per nat, e.g. 80; 0 asks for none.")
+        if not 0.0 <= self.privacy_per_step < math.inf:
+            raise ValueError("privacy_per_step is a number of cost units per step and nat, e.g. 1.6.")
         if not (0.0 < self.distortion_price < math.inf and 0.0 < self.distortion_limit < math.inf):
             raise ValueError("The price and the limit of distortion are positive, e.g. 0.2 and 4.")
+
+    def price_of_a_nat(self, steps: int) -> float:
+        """ρ, in cost units per nat, for runs of so many steps."""
+        return self.privacy_per_step * steps or self.privacy_weight
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def first_features(policy: Policy, seed: Seed | int = 0) -> Features:
     """The features at t = 1."""
     time = jnp.asarray(1, jnp.int32)
     start = first_belief(policy, jnp.asarray(seed, jnp.int32))
-    return policy.features(start, policy.system.initial_external(), time)
+    return policy.features(start, policy.system.first_external(), time)
 
 
 def first_law(policy: Policy, secret: Secret, state: State) -> Law:
@@ -107,7 +107,7 @@ def first_law(policy: Policy, secret: Secret, state: State) -> Law:
     """
     time = jnp.asarray(1, jnp.int32)
     policy = sensed(policy)
-    decision = policy.decide(first_features(policy), policy.system.initial_external(), time)
+    decision = policy.decide(first_features(policy), policy.system.first_external(), time)
     return decision.release_law(secret, state, policy.init_memory(secret, state, key=jr.key(0)))
 
 
@@ -143,7 +143,7 @@ def shares_linearly(system: System, policy: Policy) -> bool:
     kind = release_kind(system, policy)
     if policy.has_memory or not kind.is_point or kind.fresh_law() is not kind:
         return False
-    secret, external = system.prior.secrets[0], system.initial_external()
+    secret, external = system.prior.secrets[0], system.first_external()
 
     def moved(state: State, secret: Secret, external: External) -> tuple[Vector, Array]:
         law = system.transition(secret, state, external)
@@ -155,7 +155,7 @@ def shares_linearly(system: System, policy: Policy) -> bool:
 
 def _release_program(system: System, policy: Policy) -> tuple:
     """The release without noise as a function of the state and of all else, and an example of each."""
-    secret, external = system.prior.secrets[0], system.initial_external()
+    secret, external = system.prior.secrets[0], system.first_external()
     features, time = first_features(policy), jnp.asarray(1, jnp.int32)
 
     def release(state: State, secret: Secret, features: Features, external: External, time: Time) -> Vector:
@@ -225,7 +225,7 @@ def begin(
     believed = secret if believed is None else believed
     memory = policy.init_memory(believed, seen(policy, state), key=jr.fold_in(key, 1))
     start = jnp.asarray(1, jnp.int32)
-    return WorldState(secret, believed, state, system.initial_external(), start, memory)
+    return WorldState(secret, believed, state, system.first_external(), start, memory)
 
 
 def share(
@@ -280,9 +280,9 @@ def proceed(
     law = system.transition(situation.secret, situation.state, situation.external)
     state = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
     noise = jr.normal(reply_key, (system.reaction_noise_size,), situation.external.dtype)
-    external = system.react(situation.external, stage.shared, noise)
+    external = system.next_external(situation.external, stage.shared, noise)
     if stage.decision.withheld is not None:
-        without = system.react(situation.external, None, noise)
+        without = system.next_external(situation.external, None, noise)
         external = jnp.where(stage.decision.withheld, without, external)
     step = seen(policy, situation.state), situation.external, seen(policy, state)
     memory = policy.update_memory(situation.memory, situation.believed, *step, key=jr.fold_in(key, 2))

@@ -27,6 +27,9 @@ State = Float[Array, " N"]
 
 External = Float[Array, " E"]
 
+Answer = Float[Array, " A"]
+"""The part of an external input that the environment decides; series and clock come behind it."""
+
 Shared = Float[Array, " Y"]
 
 Features = Float[Array, " F"]

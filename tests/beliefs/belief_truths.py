@@ -49,7 +49,7 @@ class Plane(System):
     def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
         return noise
 
-    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
+    def cost(self, secret: Secret, state: State, after: State, shared: Shared, external: External) -> Scalar:
         return after[0]
 
     def distortion(self, state: State, shared: Shared) -> Scalar:

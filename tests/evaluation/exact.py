@@ -40,7 +40,7 @@ class Line(System):
         assert shared is not None
         return self.reply * shared + 0.1 * noise
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return after[0] ** 2
 
     def distortion(self, state, shared):
@@ -194,7 +194,7 @@ class Signs(System):
     def react(self, external, shared, noise):
         return external
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return after[0] ** 2
 
     def distortion(self, state, shared):

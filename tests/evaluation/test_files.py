@@ -75,7 +75,7 @@ def test_what_is_not_known_is_null(tmp_path):
     bare = replace(KINDS["nothing_known"], utility=())
     bare.save(tmp_path)
     assert read(tmp_path)["utility"] == {
-        **dict.fromkeys(("distortion", "cost", "cost_true_data", "tracking")),
+        **dict.fromkeys(("distortion", "cost", "cost_true_data", "cost_parts", "tracking")),
         "quantities": [],
     }
 

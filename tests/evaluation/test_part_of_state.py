@@ -45,7 +45,7 @@ class Hidden(System):
         assert shared is not None
         return 0.5 * shared + 0.2 * noise
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return after[0] ** 2
 
     def distortion(self, state, shared):

@@ -29,7 +29,7 @@ def episodes():
 
 def test_what_is_saved_comes_back_bit_for_bit_and_replays(episodes, tmp_path, float64):
     system, policy, records = episodes
-    save(records, tmp_path / "some.npz")
+    save(records, tmp_path / "some.npz", system)
     again = load(tmp_path / "some.npz", system, policy)
     for one, other in zip(jax.tree.leaves(records), jax.tree.leaves(again), strict=True):
         assert np.array_equal(one, other)
@@ -69,7 +69,7 @@ def test_a_wrong_seed_an_edited_release_and_an_edited_feature_are_seen(episodes,
 )
 def test_a_file_that_was_tampered_with_is_refused_with_a_reason(episodes, tmp_path, damage, message, float64):
     system, policy, records = episodes
-    save(records, tmp_path / "good.npz")
+    save(records, tmp_path / "good.npz", system)
     with np.load(tmp_path / "good.npz") as file:
         arrays = {name: np.array(file[name]) for name in file.files}
     damage(arrays)
@@ -82,7 +82,7 @@ def test_missing_empty_and_truncated_files(episodes, tmp_path, float64):
     system, policy, records = episodes
     with pytest.raises(TranscriptError, match="no such file"):
         load(tmp_path / "none.npz", system, policy)
-    save(records, tmp_path / "whole.npz")
+    save(records, tmp_path / "whole.npz", system)
     content = (tmp_path / "whole.npz").read_bytes()
     for size in (0, 10, len(content) // 2):
         (tmp_path / "cut.npz").write_bytes(content[:size])
@@ -93,6 +93,6 @@ def test_missing_empty_and_truncated_files(episodes, tmp_path, float64):
 
 def test_features_of_another_policy_are_refused(episodes, tmp_path, float64):
     system, _, records = episodes
-    save(records, tmp_path / "some.npz")
+    save(records, tmp_path / "some.npz", system)
     with pytest.raises(TranscriptError, match="'features' has shape"):
         load(tmp_path / "some.npz", system, GaussianNoise(system, jnp.asarray([0.1])))

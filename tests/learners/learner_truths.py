@@ -45,7 +45,7 @@ class Split(System):
     def react(self, external, shared, noise):
         return external
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return jnp.zeros_like(state[0])
 
     def distortion(self, state, shared):

@@ -54,7 +54,7 @@ class Rig(System):
     def react(self, external, shared, noise):
         return external if shared is None else 0.1 * shared[:1] + noise
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return jnp.zeros(())
 
     def distortion(self, state, shared):

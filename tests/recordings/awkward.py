@@ -36,7 +36,7 @@ class House(System):
     external_fields = (Field("outdoor", "degC", -40.0, 50.0), Field("heating", "kW", 0.0, 20.0))
     shared_fields = (Field("indoor", "degC"),)
     reaction_noise_size = 2
-    dt = 3600.0
+    step_seconds = 3600.0
 
     def initial(self, secret):
         return diagonal_gaussian(jnp.array([20.0]), jnp.array([1.0]))
@@ -51,7 +51,7 @@ class House(System):
     def react(self, external, shared, noise):
         return external + 0.1 * noise
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return after[0] ** 2
 
     def distortion(self, state, shared):
@@ -344,9 +344,26 @@ CASES = [
     ),
     Case("no times at all", file(time=None), note="rows are taken for successive steps"),
     Case(
+        "no times, and an empty cell",
+        file(time=None, change=cell(4, 1, "")),
+        note="into 2 stretches",
+        **HOLE,
+    ),
+    Case(
+        "no times, and the header once more in the middle",
+        file(time=None, change=lambda lines: [*lines[:7], lines[0], *lines[7:]]),
+        stretches=(6, 6),
+        note="stands once more in line 8",
+    ),
+    Case(
         "times in the future",
         file(time=("time", clock(datetime(2999, 1, 1)))),
         note="end in the future, in 2999",
+    ),
+    Case(
+        "a year that cannot be",
+        file(change=cell(4, 0, "0024-01-15 04:00")),
+        error="line 6: the time 'time' is '0024-01-15 04:00', in no year of a recording",
     ),
     Case(
         "half-hourly rows for a system of hourly steps",
@@ -569,6 +586,12 @@ CASES = [
         needs="pandas",
     ),
     Case("a frame of polars", frame("polars"), needs="polars"),
+    Case(
+        "a frame of polars whose times are times of day only",
+        frame("polars", change=lambda found: found.with_columns(time=found["time"].dt.time())),
+        error="row 0: the time 'time' is a time, '00:00:00'",
+        needs="polars",
+    ),
     Case("a structured numpy array", structured),
     Case(
         "a dict of lists",

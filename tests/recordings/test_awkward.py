@@ -47,14 +47,12 @@ def test_an_awkward_recording_is_read_as_it_is_or_refused(case):
     assert [one.unit for one in found.signals.values()] == ["degC", "degC", "kW"]
 
 
-FILES = [case for case in CASES if case.error is not None and not case.needs]
+FILES = [case for case in CASES if case.error is not None and not case.needs and "unequal" not in case.title]
 
 
 @pytest.mark.parametrize("case", FILES, ids=[case.title for case in FILES])
 def test_from_the_command_line_a_refusal_is_one_sentence_and_exit_code_two(case):
     source = case.make()
-    if not isinstance(source, str):
-        pytest.skip("no file")
     with quick():
         code, out, err = command(
             "measure", source, "--system", "tests.recordings.awkward:house", *case.flags()

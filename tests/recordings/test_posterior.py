@@ -220,7 +220,7 @@ class Lag(veil.systems.System):
     def react(self, external, shared, noise):
         return noise
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return after[0] ** 2
 
     def distortion(self, state, shared):

@@ -1,5 +1,8 @@
 """Files as people have them: columns by other names, several individuals, and every kind of mistake."""
 
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
 import numpy as np
 import pytest
 
@@ -68,6 +71,16 @@ def test_rows_are_chosen_and_individuals_told_apart(tmp_path, drive):
     np.testing.assert_array_equal(again[0]["speed"], states[:, 0])
 
 
+def test_an_individual_without_rows_is_left_out_and_named(drive):
+    rows = columns(*drive)
+    pairs = [7] * 11 + [8]
+    found = read_recordings({"pair": pairs, **rows}, veil.systems.Platoon(), made.COLUMNS, each="pair")
+    assert [(log.name, log.rows) for log in found] == [("pair=7", 11)]
+    assert "1 individual with too few rows was left out (pair=8)." in found[0].notes
+    with pytest.raises(RecordingError, match="no individual has two rows"):
+        read_recordings({"pair": range(12), **rows}, veil.systems.Platoon(), made.COLUMNS, each="pair")
+
+
 def test_mistakes_in_the_columns_are_told_with_a_guess(tmp_path, drive):
     path = made.write(tmp_path / "drive.csv", columns(*drive))
     platoon = veil.systems.Platoon()
@@ -77,6 +90,12 @@ def test_mistakes_in_the_columns_are_told_with_a_guess(tmp_path, drive):
         RecordingError, match=r"no column 'automated_speed'.*--columns automated_speed=COLUMN"
     ):
         read_recording(path, platoon, {"speed": "v_fol", "spacing": "gap"})
+    every = r"--columns speed=COLUMN spacing=COLUMN automated_speed=COLUMN"
+    with pytest.raises(
+        RecordingError,
+        match=f"no column 'speed' for speed in m/s, nor for spacing, automated_speed;.*{every}",
+    ):
+        read_recording(path, platoon)
     with pytest.raises(RecordingError, match=r"no field 'sped'. Did you mean 'speed'\?"):
         read_recording(path, platoon, {"sped": "v_fol"})
     with pytest.raises(RecordingError, match="no column 'pair' to choose rows by"):
@@ -123,6 +142,37 @@ def test_a_recording_without_a_system_keeps_its_names_and_units_and_is_converted
     assert set(named.signals) == {"speed"}
     with pytest.raises(RecordingError, match="no column for spacing"):
         veil.measure(veil.systems.Platoon(), named)
+
+
+def test_the_step_of_converted_values_is_converted_too():
+    speeds = np.round(54.0 + np.random.default_rng(0).normal(0.0, 3.0, 60), 1)
+    rows = {"speed [km/h]": speeds, "spacing": speeds, "automated_speed": speeds / 10.0}
+    found = read_recording(rows, veil.systems.Platoon()).signals["speed"]
+    assert found.step == pytest.approx(0.1 / 3.6) and (found.given, found.unit) == ("km/h", "m/s")
+    np.testing.assert_allclose(found.values, speeds / 3.6, rtol=1e-12)
+
+
+ZONES = ("Europe/Berlin", "America/New_York", "Australia/Sydney", "America/Santiago", "Asia/Jerusalem")
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_every_change_of_a_clock_is_asked_for_and_understood_with_its_zone(zone):
+    """Twelve hours around each change of two years, by the clock of the zone; the truth is UTC."""
+    hours = [datetime(2023, 6, 1, tzinfo=UTC) + timedelta(hours=k) for k in range(2 * 365 * 24)]
+    offsets = [hour.astimezone(ZoneInfo(zone)).utcoffset() for hour in hours]
+    changes = [k for k in range(1, len(hours)) if offsets[k] != offsets[k - 1]]
+    assert len(changes) == 4
+    for change in changes:
+        around = hours[change - 6 : change + 6]
+        shown = [hour.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M") for hour in around]
+        rows = {"time": shown, "level": np.arange(12.0)}
+        with pytest.raises(RecordingError, match="may be daylight saving"):
+            read_recording(rows)
+        for order in (1, -1):  # the newest may come first
+            turned = {name: list(values)[::order] for name, values in rows.items()}
+            found = read_recording(turned, settings=veil.ReadSettings(time_zone=zone))
+            assert found.stretches == ((0, 12),) and found["level"].tolist() == list(range(12))
+            assert found.times is not None and found.times.tolist() == [3600.0 * k for k in range(12)]
 
 
 def test_what_was_read_is_shown_with_units_and_ranges(tmp_path, drive):

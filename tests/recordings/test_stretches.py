@@ -63,6 +63,7 @@ def test_filters_of_stretches_agree_with_exact_ones(float64):
         for g in made.GAINS
     ]
     np.testing.assert_allclose(exact.masses, made.softmax(np.array(totals)), atol=1e-9)
+    np.testing.assert_allclose(exact.trail[-1], exact.masses, atol=1e-9)
 
 
 def test_residuals_of_two_stretches_are_pooled_without_the_pair_across_the_gap():

@@ -52,7 +52,7 @@ class Toy(System):
     def react(self, external, shared, noise):
         return self._part("react")(external, shared, noise)
 
-    def cost(self, secret, state, after, shared):
+    def cost(self, secret, state, after, shared, external):
         return self._part("cost")(secret, state, after, shared)
 
     def distortion(self, state, shared):

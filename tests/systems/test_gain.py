@@ -50,7 +50,7 @@ def test_the_closed_loop_variance_meets_its_recursion(float64):
 
 def test_cost_and_distortion_are_what_they_say():
     system, level = Gain(), jnp.array([1.0])
-    assert float(system.cost(SECRET, level, jnp.array([-3.0]), level)) == 9.0
+    assert float(system.cost(SECRET, level, jnp.array([-3.0]), level, level)) == 9.0
     assert float(system.distortion(level, jnp.array([-1.5]))) == 2.5
     np.testing.assert_array_equal(system.output(level), level)
 

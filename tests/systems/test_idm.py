@@ -103,7 +103,10 @@ def test_all_but_the_driver_is_the_inner_platoons():
         (system.initial_external(), inner.initial_external()),
         (system.react(external, shared, noise), inner.react(external, shared, noise)),
         (system.react(external, None, noise), inner.react(external, None, noise)),
-        (system.cost(secret, state, after, shared), inner.cost(secret, state, after, shared)),
+        (
+            system.cost(secret, state, after, shared, external),
+            inner.cost(secret, state, after, shared, external),
+        ),
         (system.distortion(state, shared), inner.distortion(state, shared)),
         (system.output(state), inner.output(state)),
         (system.transition(secret, state, external).scale, inner.transition(secret, state, external).scale),

@@ -29,7 +29,7 @@ def drive(system, secret, key, steps=50):
         state, external = carry
         shared = system.output(state)
         after = system.transition(secret, state, external).sample(noises[0])
-        seen = (after[0] - state[0]) / 0.2, system.cost(secret, state, after, shared), after
+        seen = (after[0] - state[0]) / 0.2, system.cost(secret, state, after, shared, external), after
         return (after, system.react(external, shared, noises[1])), seen
 
     start = system.initial(secret).sample(jr.normal(start_key, (size,)))
@@ -152,7 +152,7 @@ def test_fuel_meets_hand_computed_figures(speed, acceleration, expected):
 
 
 def test_cost_is_fuel_at_the_old_speed_and_the_realised_acceleration():
-    cost = Platoon().cost(SECRET, jnp.array([10.0, 20.0]), jnp.array([10.2, 19.0]), jnp.zeros(2))
+    cost = Platoon().cost(SECRET, jnp.array([10.0, 20.0]), jnp.array([10.2, 19.0]), jnp.zeros(2), REST)
     np.testing.assert_allclose(cost, 0.444 + 0.9 * 1.641 + 0.54, rtol=1e-4)
 
 
@@ -216,7 +216,7 @@ def test_tuning_a_number_does_not_compile_again():
     @eqx.filter_jit
     def fuel(system):
         traces.append(0)
-        return system.cost(SECRET, jnp.ones(2), jnp.ones(2), jnp.ones(2))
+        return system.cost(SECRET, jnp.ones(2), jnp.ones(2), jnp.ones(2), REST)
 
     for sd in (0.1, 0.2, 1):
         fuel(Platoon(acceleration_sd=sd))

@@ -33,7 +33,7 @@ def values(system):
         "transition": system.transition(secret, state, external),
         "react": system.react(external, shared, noise),
         "withheld": system.react(external, None, noise),
-        "cost": system.cost(secret, state, after, shared),
+        "cost": system.cost(secret, state, after, shared, external),
         "distortion": system.distortion(state, shared),
         "output": system.output(state),
     }

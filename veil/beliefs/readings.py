@@ -93,7 +93,7 @@ class CellFilter(eqx.Module):
         system = self.system
 
         def smallest(secret: Secret) -> Array:
-            law = system.transition(secret, system.initial(secret).mean, system.initial_external())
+            law = system.transition(secret, system.initial(secret).mean, system.first_external())
             return jnp.sqrt(jnp.diagonal(law.covariance))
 
         least = np.asarray(jnp.min(jax.vmap(smallest)(system.prior.secrets), axis=0))

@@ -113,7 +113,7 @@ def _law(policy: Policy, world: System) -> Support:
     """A kernel gives a law of the release, of the size that the system shares, from what it may read."""
     time = jnp.asarray(1, jnp.int32)
     kernel = eqx.filter_eval_shape(
-        lambda: policy.decide(first_features(policy), world.initial_external(), time).opened()
+        lambda: policy.decide(first_features(policy), world.first_external(), time).opened()
     )
     if isinstance(kernel, MemoryKernel) and not policy.has_memory:
         return Support(False, "The kernel reads a private memory; say `has_memory = True` in the class.")
@@ -193,7 +193,7 @@ def _coupled(policy: Policy, world: System, record: Record) -> Support:
     secrets = world.prior.secrets.shape[0]
     shared = np.asarray(record.public.shared).reshape(ROUNDS, secrets, -1)
     memory = eqx.filter_eval_shape(lambda: begin(world, policy, world.prior.secrets[0], key=jr.key(0)).memory)
-    coasted = eqx.filter_eval_shape(policy.coast_memory, memory, world.initial_external())
+    coasted = eqx.filter_eval_shape(policy.coast_memory, memory, world.first_external())
     if (coasted.shape, coasted.dtype) != (memory.shape, memory.dtype):
         return Support(
             False, f"`coast_memory` must return a memory of shape {memory.shape}; got {coasted.shape}."

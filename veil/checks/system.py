@@ -9,8 +9,9 @@ import numpy as np
 from veil.checks.findings import Finding, Support, SystemReport, guarded, raised
 from veil.laws import Gaussian, diagonal_gaussian
 from veil.systems import probes as probing
-from veil.systems.base import Field, System
+from veil.systems.base import Field, Nouns, System, series_of
 from veil.systems.probes import Probes, run_probes
+from veil.systems.series import RESERVED
 from veil.systems.variants import without_sensor
 
 
@@ -39,17 +40,18 @@ def check_shapes(system: System) -> Iterator[Finding]:
     def vector(size: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((size,), secret.dtype)
 
-    state, external = vector(len(system.state_fields)), vector(len(system.external_fields))
+    state, own = vector(len(system.state_fields)), vector(len(system.external_fields))
+    external = vector(len(system.input_fields))
     shared, noise = vector(len(system.shared_fields)), vector(system.reaction_noise_size)
     scalar, law = jax.ShapeDtypeStruct((), secret.dtype), jax.eval_shape(diagonal_gaussian, state, state)
     calls = (
         ("initial", system.initial, (secret,), law),
-        ("initial_external", system.initial_external, (), external),
+        ("initial_external", system.initial_external, (), own),
         ("output", system.output, (state,), shared),
         ("transition", system.transition, (secret, state, external), law),
-        ("react", system.react, (external, shared, noise), external),
-        ("react without a release", lambda w, z: system.react(w, None, z), (external, noise), external),
-        ("cost", system.cost, (secret, state, state, shared), scalar),
+        ("react", system.react, (external, shared, noise), own),
+        ("react without a release", lambda w, z: system.react(w, None, z), (external, noise), own),
+        ("cost", system.total_cost, (secret, state, state, shared, external), scalar),
         ("distortion", system.distortion, (state, shared), scalar),
     )
     for name, method, arguments, wanted in calls:
@@ -84,13 +86,52 @@ def check_fields(system: System) -> Iterator[Finding]:
             f"secret_fields names {len(system.secret_fields)} numbers, but the prior's secrets have {size}."
         )
         yield Finding("error", "fields", f"{message} Give one Field each.")
-    for kind in ("secret", "state", "external", "shared"):
+    for kind in ("secret", "state", "input", "shared", "cost", "quantity"):
         names = [field.name for field in getattr(system, f"{kind}_fields")]
         if len(set(names)) < len(names):
-            yield Finding(
-                "error", "fields", f"{kind}_fields uses a name twice; streams look values up by name."
-            )
+            which = "external_fields and exogenous_fields use" if kind == "input" else f"{kind}_fields uses"
+            yield Finding("error", "fields", f"{which} a name twice; values are looked up by name.")
+    taken = [field.name for field in (*system.external_fields, *system.exogenous_fields)]
+    for name in sorted(set(taken) & set(RESERVED)):
+        message = f"{name!r} is what `inputs` calls the time; give that field of w another name."
+        yield Finding("error", "fields", message)
+    for kind in ("secret", "state", "external", "shared", "quantity"):
+        for field in getattr(system, f"{kind}_fields"):
+            if field.private:
+                message = f"{field.name!r} in {kind}_fields cannot be private; only exogenous series can."
+                yield Finding("error", "fields", message)
     yield from check_resolution(system)
+    yield from check_step(system)
+
+
+def check_step(system: System) -> Iterator[Finding]:
+    """The length of a step, and the words for the system."""
+    seconds, nouns = system.step_seconds, system.nouns
+    if seconds is None:
+        if system.has_clock:
+            message = (
+                "State step_seconds, the length of a step in seconds; without it there is no time of day."
+            )
+            yield Finding("warning", "step", message)
+    elif not 0.0 < float(seconds) < np.inf:
+        yield Finding(
+            "error", "step", f"step_seconds is {float(seconds):g}; give a positive number of seconds."
+        )
+    if not isinstance(nouns, Nouns) or not all((nouns.owner, nouns.secret, nouns.candidate)):
+        message = (
+            "nouns must be a Nouns with three words, e.g. Nouns('the house', 'the insulation', 'house')."
+        )
+        yield Finding("error", "nouns", message)
+
+
+def check_quantities(system: System, points: Probes) -> Iterator[Finding]:
+    """One number for each of `quantity_fields`."""
+    steps = 3
+    states, rest = points.states[: steps + 1], (points.externals[:steps], points.shared[:steps])
+    found = jax.eval_shape(system.quantities, states, *rest)
+    if found.shape != (len(system.quantity_fields),):
+        message = f"`quantities` has shape {found.shape} for {len(system.quantity_fields)} quantity_fields."
+        yield Finding("error", "quantities", f"{message} Return one number each.")
 
 
 def check_resolution(system: System) -> Iterator[Finding]:
@@ -115,7 +156,7 @@ def check_finite(system: System, points: Probes) -> Iterator[Finding]:
             "output": at.shared,
             "react": at.externals,
             "react without a release": system.react(at.externals, None, at.reaction_noise),
-            "cost": system.cost(at.secrets, at.states, at.after, at.shared),
+            "cost": system.cost_parts(at.secrets, at.states, at.after, at.shared, at.externals),
             "distortion": system.distortion(at.states, at.shared),
         }
 
@@ -128,7 +169,11 @@ def check_finite(system: System, points: Probes) -> Iterator[Finding]:
 def check_ranges(system: System, points: Probes) -> Iterator[Finding]:
     """Values within the ranges that the fields state."""
     reached = {"secret": system.prior.secrets, "state": points.states}
-    reached |= {"external": points.externals, "shared": points.shared}
+    own = len(system.external_fields)
+    reached |= {"external": points.externals[:, :own], "shared": points.shared}
+    if (series := series_of(system)) is not None and series.names:
+        places = [series.names.index(field.name) for field in system.exogenous_fields]
+        reached |= {"exogenous": np.asarray(series.values)[:, places]}
     for kind, values in reached.items():
         fields: tuple[Field, ...] = getattr(system, f"{kind}_fields")
         for field, column in zip(fields, np.asarray(values).T, strict=True):
@@ -195,10 +240,12 @@ def _gradient_cases(system: System, points: Probes) -> dict[tuple[str, str], tup
         return system.transition(at.secrets, x, at.externals).mean
 
     def pay(at, x):
-        return system.cost(at.secrets, x[:size], x[size:], at.shared)
+        return system.total_cost(at.secrets, x[:size], x[size:], at.shared, at.externals)
+
+    own = len(system.external_fields)  # no release changes the rest of w
 
     def push(at, w):
-        return system.react(w, at.shared, at.reaction_noise)
+        return system.react(jnp.concatenate([w, at.externals[own:]]), at.shared, at.reaction_noise)
 
     def answer(at, y):
         return system.react(at.externals, y, at.reaction_noise)
@@ -208,8 +255,8 @@ def _gradient_cases(system: System, points: Probes) -> dict[tuple[str, str], tup
 
     return {
         ("transition", "the mean of `transition` in the state"): (move, points.states),
-        ("react", "`react` in the external input"): (push, points.externals),
-        ("react", "`react` in the release"): (answer, apart),
+        **({("react", "`react` in the external input"): (push, points.externals[:, :own])} if own else {}),
+        **({("react", "`react` in the release"): (answer, apart)} if own else {}),
         ("distortion", "`distortion` in the release"): (distort, apart),
         ("distortion", "`distortion` in a release that is the truth"): (distort, points.shared),
         ("cost", "`cost` in the states"): (pay, both),
@@ -286,6 +333,7 @@ _KALMAN = {
 }
 
 CHECKS = {
+    "quantities": check_quantities,
     "finite": check_finite,
     "range": check_ranges,
     "secret": check_secret,

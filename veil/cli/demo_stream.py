@@ -94,7 +94,7 @@ class Vehicle:
             self.secret = self.system.prior.secrets[index]
             law = self.system.initial(self.secret)
             self.state = np.asarray(law.sample(self._noise(law.noise_size)))
-            self.external = np.asarray(self.system.initial_external())
+            self.external = np.asarray(self.system.first_external())
 
     def go_on(self, shared: np.ndarray | None) -> None:
         """One step: the owner moves by what surrounds it, and that reacts to what was shared."""
@@ -120,4 +120,4 @@ def _moved(
     """The next state and the next surroundings."""
     law = system.transition(secret, state, external)
     own, others = noise[: law.noise_size], noise[law.noise_size :]
-    return law.sample(own), system.react(external, shared, others)
+    return law.sample(own), system.next_external(external, shared, others)

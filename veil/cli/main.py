@@ -98,6 +98,12 @@ def execute(name: str, kind: type[Command], arguments: list[str]) -> None:
         raise
     except (Mistake, OSError) as mistake:
         complain(name, mistake)
+    except ValueError as error:
+        from veil.systems.series import ShortSeriesError
+
+        if not isinstance(error, ShortSeriesError):
+            raise
+        complain(name, error)
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         sys.exit(130)

@@ -125,6 +125,13 @@ def described(path: Path) -> str:
         return "a file that cannot be read"
 
 
+def spread(what: str, nats: Sequence[float]) -> str:
+    """The median and the range of a number over all individuals."""
+    values = sorted(max(0.0, value) for value in nats)
+    low, high = values[(len(values) - 1) // 2], values[len(values) // 2]
+    return f"{what}: median {(low + high) / 2:.3f} nats, from {values[0]:.3f} to {values[-1]:.3f}."
+
+
 def publish(found: "Sequence[Measurement]", folder: Path) -> None:
     """Write the files and the picture, print the table, the verdict and the paths."""
     from veil.results.measurement import (
@@ -144,6 +151,10 @@ def publish(found: "Sequence[Measurement]", folder: Path) -> None:
     else:
         names = [each.verdict.title for each in found]
         counts = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
-        paragraphs(f"Verdicts: {counts}. measure.json has a sentence on each.")
+        paragraphs(
+            f"Verdicts: {counts}. {spread('Information', [each.information.value for each in found])} "
+            f"{spread('Discounted for the misfit', [each.discounted_information.value for each in found])} "
+            "measure.json has a sentence on each."
+        )
     paragraphs("\n".join(["", *found[0].assumptions]))
     written(paths)

@@ -298,6 +298,9 @@ class Share:
             complain("share", error)
         if sharer.ledger.note:
             tell(sharer.ledger.note)
+        if sharer.optional:
+            names = ", ".join(sharer.optional)
+            tell(f"state may leave out {names}. The alarm watches only steps where nothing is left out.")
         if sharer.alarmed:
             tell(sharer.alarm_sentence())
         return sharer

@@ -12,6 +12,7 @@ from veil.registry import SYSTEMS
 
 if TYPE_CHECKING:
     from veil.step import Record
+    from veil.systems.base import System
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,12 @@ class Simulate:
     """Play episodes and write what was shared, so that anyone can attack it.
 
     The file holds the arrays secret (E,), state (E, T, n), external (E, T, e), shared (E, T, m),
-    features (E, T, f), public_seed (E,) and last_state (E, n). An adversary may see external, shared,
-    features and public_seed. `veil audit --transcripts FILE` judges the same episodes.
+    features (E, T, f), public_seed (E,), last_state (E, n) and private (E, T, p), the series that only the
+    owner knows. An adversary may see external, shared, features and public_seed. `veil audit --transcripts
+    FILE` judges the same episodes.
+
+    A file that ends in .csv is a recording of true states and inputs instead, one row per step, with the
+    columns that `veil measure` looks for; `episode` and `secret` tell its episodes apart.
 
     Example: `veil simulate runs/platoon-pathwise --episodes 1024 --out transcripts.npz`
     """
@@ -38,7 +43,7 @@ class Simulate:
     trust_code: bool = False
     """Run the Python file that the folder names as its system; only for folders of your own making"""
     out: Path = Path("transcripts.npz")
-    """File of the arrays"""
+    """File of the arrays, or of a recording if it ends in .csv"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be played."""
@@ -53,8 +58,16 @@ class Simulate:
         from veil.evaluation.transcript_file import save
 
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        steps, records = self.play()
-        save(records, self.out)
+        steps, system, records = self.play()
+        if self.out.suffix == ".csv":
+            from veil.evaluation.transcript_file import save_recording
+
+            save_recording(records, self.out, system)
+            print(f"{self.episodes} episodes of {steps} steps as a recording in {self.out}; measured by")
+            words = ["veil", "measure", str(self.out), "--system", self.run_or_system, "--each", "episode"]
+            print(f"  {shlex.join(words)}")
+            return
+        save(records, self.out, system)
         print(f"{self.episodes} episodes of {steps} releases in {self.out}; judged by")
         policy = [] if run_folder(self.run_or_system) else self.sharing.words()
         policy += self.sensor.words()
@@ -63,8 +76,8 @@ class Simulate:
         words += ["--out", f"{self.out.with_suffix('')}-audit"]
         print(f"  {shlex.join(words)}")
 
-    def play(self) -> "tuple[int, Record]":
-        """The releases per episode, and the episodes."""
+    def play(self) -> "tuple[int, System, Record]":
+        """The releases per episode, the system, and the episodes."""
         from veil.evaluation.episodes import simulate
         from veil.settings import SimulateSettings
 
@@ -72,7 +85,7 @@ class Simulate:
         steps = self.steps or usual_steps(run_folder(self.run_or_system))
         with progress() as report:
             settings = SimulateSettings(self.episodes, steps, self.seed)
-            return steps, simulate(system, policy, settings, progress=report)
+            return steps, system, simulate(system, policy, settings, progress=report)
 
 
 def usual_steps(run: Path | None) -> int:

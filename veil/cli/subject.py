@@ -181,7 +181,7 @@ class PolicyChoice:
         return f"Try {_flag(name)} {numbers}, in the units of {axes(system)}."
 
 
-EXACT = "default: as the run or the system says, else real numbers"
+EXACT = "default: that of the run or system, else 0"
 
 
 @dataclass(frozen=True)

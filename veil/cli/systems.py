@@ -48,13 +48,21 @@ class Systems:
 
 def describe(name: str, system: "System") -> str:
     """What is secret, what is private, what is public, what is shared; and the secrets of the prior."""
+    from veil.results.text import duration
+
     kinds = (
         ("secret", system.secret_fields),
         ("state", system.state_fields),
         ("external", system.external_fields),
+        ("series", system.exogenous_fields),
         ("shared", system.shared_fields),
     )
-    lines = [f"  {kind:<9} {', '.join(map(label, fields))}" for kind, fields in kinds]
+    lines = [f"  {kind:<9} {', '.join(map(label, fields))}" for kind, fields in kinds if fields]
+    if system.step_seconds is not None:
+        lines.append(f"  step      {duration(float(system.step_seconds))}")
+    if system.cost_fields:
+        parts = (f"{part.weight:g} × {part.name} [{part.unit or 1}]" for part in system.cost_fields)
+        lines.append(f"  cost      {' + '.join(parts)}")
     values = (", ".join(f"{float(number):g}" for number in secret) for secret in system.prior.secrets)
     count, entropy = len(system.prior.secrets), float(system.prior.entropy)
     lines.append(f"  prior     {count} secrets ({'), ('.join(values)}); H(q) = {entropy:.3f} nats")
@@ -64,7 +72,7 @@ def describe(name: str, system: "System") -> str:
 
 
 def label(field: "Field") -> str:
-    """Name and unit of a field, and its resolution if it has one."""
+    """Name and unit of a field, its resolution if it has one, and whether only the owner knows it."""
     unit = f" [{field.unit}]" if field.unit else ""
     step = f" in steps of {field.resolution:g}" if field.resolution else ""
-    return field.name + unit + step
+    return field.name + unit + step + (" (private)" if field.private else "")

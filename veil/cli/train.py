@@ -37,7 +37,7 @@ class Train:
     """
 
     system: Annotated[str, Flag("[SYSTEM]", positional=True, names=SYSTEMS)] = "platoon"
-    """{names}, or your own as FILE.py:NAME"""
+    """{names}, or FILE.py:NAME"""
     policy: Annotated[str, Flag(names=(*LEARNERS, *POLICIES))] = "pathwise"
     """Learner, or policy that is ready at once: {names}"""
     steps: int = 50

@@ -57,7 +57,7 @@ from veil.results.text import secret_text, sensing
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
 from veil.step import Record, Transcript, release_kind, sees_state
-from veil.systems.base import Scenario, System
+from veil.systems.base import Scenario, System, most_steps
 from veil.systems.scenarios import nominal, other_scenarios
 from veil.systems.variants import name_of, resolution_of
 from veil.types import Key, as_float64
@@ -167,6 +167,7 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
     )
     records, scored = found.records, found.scored
     others = other_scenarios(system) if settings.scenarios else ()
+    others = tuple(one for one in others if most_steps(one.plant) >= settings.steps)
     scenario_stages = [lambda job, one=one: _audit_scenario(job, one) for one in others]
     attack_stages = _attack_stages(job, found, own)
     (mismatches, trace, truth), scenarios, attacked = job.side_by_side(
@@ -213,6 +214,8 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
         nouns=system.nouns,
         resolution=resolution_of(system),
         sensing=sensing(system.state_fields, system.shared_fields),
+        step_seconds=None if system.step_seconds is None else round(float(system.step_seconds), 9),
+        private=tuple(field.name for field in system.input_fields if field.private),
     )
 
 
@@ -287,6 +290,8 @@ def _longer(job: _Job, episodes: int) -> list[AttackResult]:
         return []
     numbers = np.arange(LONGER, LONGER + min(4 * EPISODE_BLOCK, episodes))
     twice = 2 * job.settings.steps
+    if twice > most_steps(job.system):
+        return []
     records = job.play(job.policy, nominal(job.system), numbers, "playing twice as long", twice)
     return [job.attack(longer(job.system, job.policy), records)]
 

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from veil.evaluation.episodes import has_features
+from veil.io import csv_text, replace_text
 from veil.policies.base import Policy
 from veil.step import Record, Transcript
 from veil.systems.base import System
+from veil.systems.series import CLOCK
 
 NAMES = ("secret", "state", "external", "shared", "features", "public_seed")
 
@@ -20,21 +22,31 @@ class TranscriptError(ValueError):
     """A file that cannot be taken for transcripts of this system and policy; the message says why."""
 
 
-def save(records: Record, path: Path) -> None:
+def save(records: Record, path: Path, system: System) -> None:
     """Write episodes (batched [E]) as the arrays of `NAMES`, all at once or not at all.
 
     `secret` is the index of the true secret in the prior. `last_state`, the state after the last release, is
-    there for the cost of the last step. Leave these and `state` out of what an adversary is given.
+    there for the cost of the last step. `private` holds the series of the system that only its owner knows;
+    in `external` there are zeros instead. Leave these and `state` out of what an adversary is given.
+
+    Args:
+        records: the episodes.
+        path: of the file.
+        system: that was played; it says which inputs are private.
     """
+    hidden = np.asarray([field.private for field in system.input_fields], bool)
+    external = np.asarray(records.public.external)
     arrays = {
         "secret": np.asarray(records.index),
         "state": np.asarray(records.states)[:, :-1],
         "last_state": np.asarray(records.states)[:, -1],
-        "external": np.asarray(records.public.external),
+        "external": np.where(hidden, 0.0, external),
         "shared": np.asarray(records.public.shared),
         "features": np.asarray(records.public.features),
         "public_seed": np.asarray(records.public.public_seed),
     }
+    if hidden.any():
+        arrays["private"] = external[..., hidden]
     temporary = path.with_name(path.name + ".partial")
     try:
         with temporary.open("wb") as file:
@@ -43,6 +55,34 @@ def save(records: Record, path: Path) -> None:
     except BaseException:  # a full disk needs the room
         temporary.unlink(missing_ok=True)
         raise
+
+
+def save_recording(records: Record, path: Path, system: System) -> None:
+    """Write the true states and inputs of episodes (batched [E]) as a table with one row per step.
+
+    The columns are `episode`, `secret` (its index in the prior), `time` in seconds if a step has a length,
+    and the fields of the state and of w by their names, but for the clock. All of it is private.
+
+    Args:
+        records: the episodes.
+        path: of the file.
+        system: that was played.
+    """
+    index, states = np.asarray(records.index), np.asarray(records.states)[:, :-1]
+    external = np.asarray(records.public.external)
+    count, steps = external.shape[:2]
+    columns: dict[str, list] = {
+        "episode": np.repeat(np.arange(1, count + 1), steps).tolist(),
+        "secret": np.repeat(index, steps).tolist(),
+    }
+    if system.step_seconds is not None:
+        columns["time"] = np.tile(np.round(float(system.step_seconds) * np.arange(steps), 9), count).tolist()
+    for fields, values in ((system.state_fields, states), (system.input_fields, external)):
+        for place, field in enumerate(fields):
+            if field is not CLOCK:
+                columns[field.name] = [float(f"{x:.9g}") for x in values[..., place].ravel()]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    replace_text(path, csv_text(tuple(columns), rows))
 
 
 def load(path: Path, system: System, policy: Policy) -> Record:
@@ -59,7 +99,7 @@ def load(path: Path, system: System, policy: Policy) -> Record:
     shapes = {
         "secret": (count,),
         "state": (count, steps, len(system.state_fields)),
-        "external": (count, steps, len(system.external_fields)),
+        "external": (count, steps, len(system.input_fields)),
         "shared": (count, steps, len(system.shared_fields)),
         "features": (count, steps, arrays["features"].shape[-1] if seen is None else 0),
         "public_seed": (count,),
@@ -79,6 +119,16 @@ def load(path: Path, system: System, policy: Policy) -> Record:
     if index.min() < 0 or index.max() >= len(secrets):
         raise TranscriptError(f"{path}: 'secret' must be an index from 0 to {len(secrets) - 1} in the prior.")
     dtype = secrets.dtype
+    hidden = np.asarray([field.private for field in system.input_fields], bool)
+    if hidden.any():
+        private = arrays.get("private", np.zeros((0,)))
+        if private.shape != (count, steps, np.count_nonzero(hidden)) or not np.all(np.isfinite(private)):
+            names = ", ".join(field.name for field in system.input_fields if field.private)
+            raise TranscriptError(
+                f"{path}: 'private' must hold the private series ({names}) of every step, as `veil simulate` "
+                "writes it; an audit needs them."
+            )
+        arrays["external"][..., hidden] = private
     external, shared, features = (jnp.asarray(arrays[name], dtype) for name in NAMES[2:5])
     # Built under `vmap`, because these types speak of one episode.
     public = jax.vmap(Transcript)(external, shared, features, jnp.asarray(arrays["public_seed"], jnp.int32))

@@ -19,6 +19,7 @@ class Use(eqx.Module):
 
     distortion: Float[Array, "*E"]
     cost: Float[Array, "*E"]
+    parts: Float[Array, "*E C"]  # of the cost, in the order of `System.cost_fields`
     error: Float[Array, "*E Y"]  # mean square of y − output(x) per axis
     roughness: Float[Array, "*E N"]  # mean square of the second difference of each coordinate
     outside: Float[Array, "*E"]  # fraction of releases out of the range of their fields
@@ -34,9 +35,11 @@ def use(system: System, record: Record) -> Use:
     low = jnp.asarray([field.low for field in system.shared_fields], shared.dtype)
     high = jnp.asarray([field.high for field in system.shared_fields], shared.dtype)
     wrong: Bool[Array, " T"] = jnp.any((shared < low[None]) | (shared > high[None]), axis=1)
+    steps = secrets, before, after, shared, record.public.external
     return Use(
         jnp.mean(jax.vmap(system.distortion)(before, shared)),
-        jnp.mean(jax.vmap(system.cost)(secrets, before, after, shared)),
+        jnp.mean(jax.vmap(system.total_cost)(*steps)),
+        jnp.mean(jax.vmap(system.cost_parts)(*steps), axis=0),
         jnp.mean((shared - jax.vmap(system.output)(before)) ** 2, axis=0),
         jnp.sum(second**2, axis=0) / max(second.shape[0], 1),
         jnp.mean(wrong.astype(shared.dtype)),
@@ -82,6 +85,9 @@ def table(
         Quantity("distortion", "per step", mean(found["distortion"])),
         paired("cost", "per step", "cost"),
     ]
+    for j, part in enumerate(system.cost_fields):
+        row = paired(part.name, f"{part.unit or 1} per step", "parts", j)
+        rows.append(replace(row, own=True, weight=part.weight))
     if limit > 0:
         rows.insert(
             1, Quantity("distortion against its limit", "%", mean(100.0 * found["distortion"] / limit))

@@ -113,7 +113,7 @@ class A2c(Learner):
             raise ValueError("A2C learns kernels between grids. Begin with a discrete_policy.")
         if len(family) != 1 or family[0].leakage_belief is not None:
             raise ValueError("A2C learns on one problem, scored by the policy's own belief.")
-        inputs = policy.network.encoder.size + len(policy.system.external_fields) + 1
+        inputs = policy.network.encoder.size + len(policy.system.input_fields) + 1
         dtype = policy.scaling.steps.dtype
         network = eqx.nn.MLP(inputs, 1, self.width, 2, jax.nn.silu, dtype=dtype, key=key)
         critic = Critic(network, family[0].steps)

@@ -22,6 +22,7 @@ from veil.rollout import rollout
 from veil.settings import PolicyDesign
 from veil.step import Record
 from veil.systems.base import System
+from veil.systems.series import CLOCK
 from veil.types import Key
 
 EPISODES = 16  # per secret
@@ -29,6 +30,8 @@ EPISODES = 16  # per secret
 
 def typical_scaling(system: System, steps: int = 50, *, key: Key) -> Scaling:
     """Means and standard deviations of secrets, states, external inputs and outputs under true data.
+
+    Private series and the clock have an infinite unit, in which they are zero.
 
     Args:
         system: the system to simulate.
@@ -40,13 +43,19 @@ def typical_scaling(system: System, steps: int = 50, *, key: Key) -> Scaling:
     external = np.asarray(record.public.external).reshape(-1, record.public.external.shape[-1])
     shared = np.asarray(record.public.shared).reshape(-1, record.public.shared.shape[-1])
     dtype = system.prior.secrets.dtype
+    inputs = _unit(external.mean(axis=0), external.std(axis=0), dtype)
+    # Networks read public values. The clock they know as the share of the run that is over.
+    hidden = np.asarray([field.private or field is CLOCK for field in system.input_fields], bool)
+    inputs = Unit(inputs.centre, jnp.where(hidden, jnp.inf, inputs.spread))
     masses = np.exp(np.asarray(system.prior.log_masses, float))
     secrets = np.asarray(system.prior.secrets, float)
     centre = masses @ secrets / masses.sum()
     spread = np.sqrt(masses @ (secrets - centre) ** 2 / masses.sum())
     return Scaling(
         _unit(centre, spread, dtype),
-        *(_unit(rows.mean(axis=0), rows.std(axis=0), dtype) for rows in (states, external, shared)),
+        _unit(states.mean(axis=0), states.std(axis=0), dtype),
+        inputs,
+        _unit(shared.mean(axis=0), shared.std(axis=0), dtype),
         steps=jnp.asarray(float(steps), dtype),
     )
 

@@ -74,7 +74,8 @@ def staged(
     def paid(secret: Secret, state: State, later: State) -> Float[Array, " J"]:
         def one(atom: Array) -> Scalar:
             distortion = system.distortion(state, atom) - objective.distortion_limit
-            return system.cost(secret, state, later, atom) + objective.distortion_price * distortion
+            cost = system.total_cost(secret, state, later, atom, situation.external)
+            return cost + objective.distortion_price * distortion
 
         return jax.vmap(one)(kernel.atoms)
 
@@ -114,7 +115,7 @@ def followed(policy: GridPolicy, critic: Critic, transition: Transition, table: 
     def value(joint: Array, by_secret: Array, likely: Array, atom: Array) -> Scalar:
         log_masses, log_weights = by_secret - likely, joint - by_secret[:, None]
         belief = ParticleBelief(start.secrets, log_masses, transition.after, log_weights, None, start.scheme)
-        answer = policy.system.react(transition.external, atom, transition.noise)
+        answer = policy.system.next_external(transition.external, atom, transition.noise)
         features = policy.features(belief, answer, transition.time + 1)
         return critic(features, answer, transition.time + 1, policy.scaling)
 

@@ -296,7 +296,9 @@ def train_run(
         system,
         settings.training,
         steps=settings.steps,
-        objective=Objective(weights.privacy_weight, weights.distortion_price, weights.distortion_limit),
+        objective=Objective(
+            weights.price_of_a_nat(settings.steps), weights.distortion_price, weights.distortion_limit
+        ),
         design=settings.design,
         measure=Measure(settings.leakage),
         report=report,

@@ -34,7 +34,7 @@ def expected_start(system: System) -> State:
 
 def output_noise(system: System) -> Float[Array, " Y"]:
     """Standard deviation that one step adds to the output, per axis, at the expected start."""
-    law = system.transition(system.prior.secrets[0], expected_start(system), system.initial_external())
+    law = system.transition(system.prior.secrets[0], expected_start(system), system.first_external())
     jacobian = jax.jacfwd(system.output)(law.mean)
     return jnp.sqrt(jnp.sum((jacobian @ law.scale) ** 2, axis=1))
 

@@ -232,7 +232,7 @@ def start_network(
         raise ValueError(f"width must be at least 1, the number of hidden units; got {width}.")
     merge_key, trunk_key, inlet_key, bent_key, straight_key = jr.split(key, 5)
     dtype, states = bias.dtype, len(system.state_fields)
-    inputs = MERGED + len(system.external_fields) + 1 + len(system.secret_fields) + encoder.own_size
+    inputs = MERGED + len(system.input_fields) + 1 + len(system.secret_fields) + encoder.own_size
 
     def random(rows: int, columns: int, size: float, key: Key) -> Array:
         return size * jr.normal(key, (rows, columns), dtype)

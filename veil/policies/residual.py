@@ -126,7 +126,7 @@ def residual_policy(
     limits = Limits() if limits is None else limits
     count, size = base.system.prior.secrets.shape[0], len(base.system.shared_fields)
     triangle = size * (size + 1) // 2
-    public = count + size + count * size + count * triangle + len(base.system.external_fields) + 1
+    public = count + size + count * size + count * triangle + len(base.system.input_fields) + 1
     inputs = public + len(base.system.secret_fields) + size + triangle
     outputs = 1 + size + size * size + triangle
     dtype = scaling.output.spread.dtype

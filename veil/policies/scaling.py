@@ -11,7 +11,10 @@ _LEAN = 3.0  # largest ratio of an entry to the diagonal in a row of the factor:
 
 
 class Unit(eqx.Module):
-    """A typical value and a typical deviation per coordinate; the deviation is never zero."""
+    """A typical value and a typical deviation per coordinate; the deviation is never zero.
+
+    In an infinite deviation every value is zero: a network does not see it.
+    """
 
     centre: Float[Array, " d"] = eqx.field(converter=jnp.asarray)
     spread: Float[Array, " d"] = eqx.field(converter=jnp.asarray)

@@ -9,7 +9,7 @@ from veil.recordings.reader import time_step
 from veil.recordings.recording import Recording, fitted
 from veil.recordings.requirements import needs
 from veil.recordings.tables import RecordingError
-from veil.systems.base import Field, System
+from veil.systems.base import Field, System, series_of
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,36 @@ def bind(system: System, recording: Recording) -> Bound:
     used = needs(system)
     first = np.asarray(system.initial(system.prior.secrets[0]).mean)
     states, seen, steps = _columns(recording, system.state_fields, used.state, first)
-    start = np.asarray(system.initial_external())
-    external, _, _ = _columns(recording, system.external_fields, used.external, start)
+    external = _external(system, recording, used.external)
     rows = tuple(Rows(states[begin:end], external[begin:end]) for begin, end in recording.stretches)
     checked = recording.clock and time_step(system) is not None
     return Bound(recording.name, rows, seen, checked, steps)
+
+
+def _external(system: System, recording: Recording, used: tuple[bool, ...]) -> np.ndarray:
+    """All of w. Series that are not recorded are those of the system; the clock follows from the times."""
+    start, series, step = np.asarray(system.first_external(), float), series_of(system), time_step(system)
+    first, last = len(system.external_fields), len(system.external_fields) + len(system.exogenous_fields)
+    own, _, _ = _columns(recording, system.external_fields, used[:first], start[:first])
+    if not system.has_clock:
+        return own
+    passed = np.arange(recording.rows)
+    if recording.clock and recording.times is not None and step is not None:
+        passed = np.round(recording.times / step).astype(int)
+    names = [field.name for field in system.exogenous_fields]
+    recorded, began = [name in recording.signals for name in names], int(start[-1])
+    if all(recorded) and recording.start is not None and step is not None:  # the wall clock tells the row
+        at = recording.start
+        seconds = 3600.0 * (at.hour - (0.0 if series is None else series.hour)) + 60.0 * at.minute + at.second
+        began = round(seconds % 86400.0 / step)
+    clock = began + passed
+    enough = series is not None and int(clock[-1]) < series.rows
+    needed = tuple(flag and not enough for flag in used[first:last])
+    found, _, _ = _columns(recording, system.exogenous_fields, needed, start[first:last])
+    for place, name in enumerate(names):
+        if series is not None and enough and not recorded[place]:
+            found[:, place] = np.asarray(series.values, float)[clock, series.names.index(name)]
+    return np.concatenate([own, found, clock[:, None].astype(float)], axis=1)
 
 
 def _columns(
@@ -83,4 +108,5 @@ def _columns(
         there.append(signal is not None)
         steps.append(0.0 if signal is None else signal.step)
         found.append(np.full(recording.rows, float(fill)) if signal is None else signal.values)
-    return np.stack(found, axis=1), tuple(there), tuple(steps)
+    rows = np.stack(found, axis=1) if found else np.zeros((recording.rows, 0))
+    return rows, tuple(there), tuple(steps)

@@ -17,6 +17,7 @@ import numpy as np
 from veil.recordings.recording import Recording, Signal, Stretch, counted, estimated_resolution, fitted
 from veil.recordings.requirements import needs
 from veil.recordings.tables import (
+    FEW_LINES,
     NUMBER,
     RecordingError,
     Source,
@@ -108,7 +109,22 @@ def read_recordings(
     for want in wanted:
         if want.name in (units or {}):
             want.given = (units or {})[want.name]
-    return [_recording(name, part, wanted, system, settings, each is None) for name, part in parts.items()]
+    found, short = list[Recording](), list[str]()
+    for name, part in parts.items():
+        try:
+            found.append(_recording(name, part, wanted, system, settings, each is None))
+        except TooShort:
+            if each is None or len(parts) == 1:
+                raise
+            short.append(name)
+    if not found:
+        raise RecordingError(f"{table.name}: no individual has two rows that follow each other.")
+    if short:
+        more = f" and {len(short) - FEW_LINES} more" if len(short) > FEW_LINES else ""
+        listed = ", ".join(short[:FEW_LINES]) + more
+        left = f"{counted(len(short), 'individual')} with too few rows {_were(short)} left out ({listed})."
+        found[0] = replace(found[0], notes=(*found[0].notes, left))
+    return found
 
 
 def _short_name(table: Table) -> str:
@@ -116,6 +132,10 @@ def _short_name(table: Table) -> str:
 
 
 # Which columns
+
+
+class TooShort(RecordingError):
+    """There are no two rows that follow each other."""
 
 
 @dataclass
@@ -142,7 +162,8 @@ def _fields(system: System | None) -> dict[str, Field]:
     if system is None:
         return {}
     found = dict[str, Field]()
-    for one in (*system.state_fields, *system.external_fields, *system.shared_fields):
+    inputs = (*system.external_fields, *system.exogenous_fields)
+    for one in (*system.state_fields, *inputs, *system.shared_fields):
         found.setdefault(one.name, one)
     return found
 
@@ -169,13 +190,18 @@ def _wanted(
         ]
     used = needs(system)
     must = {
-        **{one.name: flag for one, flag in zip(system.external_fields, used.external, strict=True)},
+        **{one.name: flag for one, flag in zip(system.external_fields, used.external, strict=False)},
         **{one.name: flag for one, flag in zip(system.state_fields, used.state, strict=True)},
     }
     found = list[_Want]()
-    for name, one in _fields(system).items():
+    fields = _fields(system)
+    lost = [name for name in fields if must.get(name) and name not in columns and not table.look_for(name)]
+    for name, one in fields.items():
         unit = f" in {one.unit}" if one.unit else ""
-        asked = f" for {name}{unit}; name it with --columns {name}=COLUMN"
+        more = [other for other in lost if other != name]
+        others = f", nor for {', '.join(more)}" if more else ""
+        example = " ".join(f"{other}=COLUMN" for other in ([name] if name not in lost else lost))
+        asked = f" for {name}{unit}{others if name in lost else ''}; name it with --columns {example}"
         needed = must.get(name, False)
         must_be = needed or name in columns
         header = table.find(columns.get(name, name), asked) if must_be else table.look_for(name)
@@ -231,7 +257,7 @@ def _recording(
 ) -> Recording:
     where = "" if alone else f"{name}: "
     if table.rows < 2:
-        raise RecordingError(
+        raise TooShort(
             f"{where or table.name + ': '}one row is no recording; two are the least, some hundred are usual."
         )
     notes = list(table.notes)
@@ -285,13 +311,8 @@ def _started(times: Times | None, kept: np.ndarray) -> datetime | None:
 
 
 def time_step(system: System | None) -> float | None:
-    """The length of a step in seconds, if the system or the one that it wraps has a `dt`."""
-    while system is not None:
-        step = getattr(system, "dt", None)
-        if step is not None:
-            return float(step)
-        system = getattr(system, "inner", None)
-    return None
+    """The length of a step in seconds, if the system says so."""
+    return None if system is None or system.step_seconds is None else float(system.step_seconds)
 
 
 def _values(
@@ -482,7 +503,7 @@ def _stretches(
     found = [(start, stop) for start, stop in every if stop - start >= 2]
     single = [int(rows[start]) for start, stop in every if stop - start == 1]
     if not found or len(single) > LEAST * len(rows):
-        raise RecordingError(
+        raise TooShort(
             f"{where or table.name + ': '}{len(single)} of {len(rows)} rows stand alone between gaps; a "
             "recording needs rows that follow each other, some hundred are usual."
         )
@@ -499,7 +520,7 @@ def _stretches(
     return found
 
 
-def _were(rows: Sequence[int] | np.ndarray) -> str:
+def _were(rows: Sequence[object] | np.ndarray) -> str:
     return "was" if len(rows) == 1 else "were"
 
 

@@ -13,6 +13,7 @@ from veil.recordings.tables import RecordingError
 from veil.recordings.units import conversion, ending, split_header, units
 from veil.results.text import Table, text_table
 from veil.systems.base import Field
+from veil.systems.series import Series
 
 Stretch = tuple[int, int]
 
@@ -84,6 +85,22 @@ class Recording:
         if name not in self.signals:
             raise KeyError(f"{self.name} has no {name}; it has {', '.join(self.signals)}.")
         return self.signals[name].values
+
+    def series(self, *names: str, start: int = 0) -> Series:
+        """Columns as exogenous series of a system, one row per step; all columns if none is named.
+
+        Args:
+            names: of the columns.
+            start: row of the first step, counted from 0.
+        """
+        if len(self.stretches) != 1:
+            raise RecordingError(
+                f"{self.name} has gaps: {len(self.stretches)} stretches. A series needs a value at every "
+                "step; fill the gaps, or read the rows of one stretch."
+            )
+        at = self.start
+        hour = 0.0 if at is None else at.hour + at.minute / 60.0 + at.second / 3600.0
+        return Series({name: self[name] for name in names or self.signals}, start=start, hour=hour)
 
     def at(self, row: SupportsIndex) -> str:
         """Where a row is, for messages."""

@@ -27,7 +27,7 @@ class Needs:
 
 def needs(system: System) -> Needs:
     """Find out by tracing; nothing is simulated."""
-    secret, external = system.prior.secrets[0], system.initial_external()
+    secret, external = system.prior.secrets[0], system.first_external()
     state = system.initial(secret).mean
     size = state.shape[0]
 

@@ -81,7 +81,7 @@ class Table:
     def places(self, rows: Sequence[int] | np.ndarray) -> str:
         """Where some rows are, for notes; a few of them."""
         listed = [str(self.lines[row]) for row in rows[:FEW_LINES]]
-        more = ", ..." if len(rows) > FEW_LINES else ""
+        more = f" and {len(rows) - FEW_LINES} more" if len(rows) > FEW_LINES else ""
         return f"{self.counted}{'s' if len(rows) > 1 else ''} {', '.join(listed)}{more}"
 
     def cells(self, header: str) -> Cells:
@@ -466,7 +466,7 @@ def is_missing(cell: Any, marks: frozenset[str]) -> bool:
     if isinstance(cell, str):
         word = cell.strip().lower()
         return word in MISSING or word in marks
-    if isinstance(cell, float) and math.isnan(cell):
+    if isinstance(cell, float | Decimal | np.floating) and math.isnan(cell):
         return True
     return bool(marks) and not isinstance(cell, date | timedelta) and _same(str(cell), marks)
 

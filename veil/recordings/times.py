@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -33,6 +34,8 @@ HOUR = 3600.0
 NIGHT = (22, 23, 0, 1, 2, 3, 4, 5)  # hours in which clocks are put forward or back, in any zone since 2010
 
 SEASON = (2, 3, 4, 5, 8, 9, 10, 11)  # months in which 99.4 % of these changes are
+
+YEARS = (1000, 9000)  # of times; what lies outside is a mistake
 
 _NONE = timedelta()
 
@@ -110,6 +113,11 @@ def read_times(table: Table, header: str, settings: ReadSettings, step: float | 
         values = _each(table, header, cells, there, _duration, "a duration")
         return Times(values, True, None, "durations")
     words = isinstance(first, str)
+    if not words and not isinstance(first, date | int | float | Decimal | np.number):
+        raise RecordingError(
+            f"{table.at(there[0])}: the time '{header}' is a {type(first).__name__}, '{first}'; give dates "
+            "with their time of day, or numbers."
+        )
     if isinstance(first, date) or (words and (settings.time_format or not _numeric(first))):
         return _wall(table, header, cells, there, settings)
     return _numbered(table, header, cells, settings, step)
@@ -234,6 +242,11 @@ def _wall(
         else "an ISO time as 2024-01-31 14:00; say how it is written, e.g. --time-format '%d.%m.%Y %H:%M'"
     )
     stamps = _each(table, header, cells, there, read, wanted)
+    for row in there:
+        if not YEARS[0] <= stamps[row].year <= YEARS[1]:
+            raise RecordingError(
+                f"{table.at(row)}: the time '{header}' is '{cells[row]}', in no year of a recording."
+            )
     zoned = [stamps[row].tzinfo is not None for row in there]
     if any(zoned) and not all(zoned):
         row = there[zoned.index(not zoned[0])]

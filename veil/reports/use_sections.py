@@ -136,9 +136,18 @@ def cost_section(material: Material) -> Section | None:
         "Each number, and in brackets its change against sharing true data under the same random numbers (± "
         "one standard error of the change). A change within two or three standard errors of zero is none."
     )
-    table = _combined(material, _cost_rows, caption)
+    table = _combined(material, _cost_rows, caption + _weights(material))
     block = Text("No audit here could be compared with sharing true data.") if table is None else table
     return Section("cost", "What it costs the owner", lead, (block,))
+
+
+def _weights(material: Material) -> str:
+    """How the parts of the cost are added up, as a sentence; nothing where it has no parts."""
+    parts = [row for _, audit in material.audited[:1] for row in audit.utility if row.weight is not None]
+    if not parts:
+        return ""
+    terms = " + ".join(f"{row.weight:g} × {row.name}" for row in parts)
+    return f" The cost is the sum {terms}, each in its unit."
 
 
 def _cost_rows(rows: tuple[Quantity, ...]) -> Cells:

@@ -113,6 +113,8 @@ class Audit:
         resolution: step of the sensor and of the releases by the name of the field; empty where states are
             real numbers.
         sensing: the sentence about it.
+        step_seconds: length of a step; None where a step has none.
+        private: names of the exogenous series that only the owner knows.
         version: of the library that made it.
     """
 
@@ -142,6 +144,8 @@ class Audit:
     policy_flags: tuple[str, ...] = ()
     resolution: dict[str, float] = field(default_factory=dict)
     sensing: str = text.CONTINUOUS
+    step_seconds: float | None = None
+    private: tuple[str, ...] = ()
     version: str = __version__
 
     def __eq__(self, other: object) -> bool:
@@ -230,7 +234,7 @@ class Audit:
     def sentence(self) -> str:
         """The verdict: what is proven first, then the worst scenario, then the cost, then what to do."""
         low, high = self.interval
-        entropy, over = self.leakage.entropy, f"over {self.horizon} steps"
+        entropy, over = self.leakage.entropy, f"over {text.steps_text(self.horizon, self.step_seconds)}"
         least = f"at least {text.nats(low, up=False)}" if low >= LEAST else ""
         if self.verdict.certified and entropy <= 0.0:
             nothing = "there is only one secret, so there is nothing to tell"
@@ -278,6 +282,13 @@ class Audit:
             self._average(),
             self._confidence(),
         ]
+        if self.private:
+            lines.insert(
+                1,
+                f"The adversary is taken to know the private series ({', '.join(self.private)}) as well: "
+                "this can only overstate the leakage about the secret. What the releases tell about these "
+                "series themselves is outside.",
+            )
         if any(row.role == "assisted" for row in self.attacks):
             lines.insert(1, "Attackers called assisted know more than that; they do not enter the verdict.")
         return lines
@@ -326,7 +337,9 @@ class Audit:
             return ""
         if cost.change.value == 0.0 and cost.change.error == 0.0:  # true data themselves
             return ""
-        return f"the cost changes by {text.change_text(cost)} against true data"
+        known = [row for row in self.utility if row.weight is not None and row.change is not None]
+        parts = ", ".join(f"{row.name} {text.change_text(row)}" for row in known)
+        return f"the cost changes by {text.change_text(cost)} against true data" + (parts and f" ({parts})")
 
     def _average(self) -> str:
         quantile, largest = self.worst_episodes
@@ -393,6 +406,8 @@ class Audit:
             "method": self.method,
             "resolution": self.resolution,
             "sensing": self.sensing,
+            "step_seconds": self.step_seconds,
+            "private": self.private,
             "leakage": leakage_to_dict(self.leakage)
             | {"interval": self.interval}
             | mean_to_dict("posterior_divergence", self.posterior_divergence),
@@ -478,6 +493,8 @@ class Audit:
         return cls(
             **{name: text_of(line[name]) for name in ("system", "policy", "method", "sensing", "version")},
             resolution={name: float(step) for name, step in line["resolution"].items()},
+            step_seconds=None if line["step_seconds"] is None else float(line["step_seconds"]),
+            private=each(line["private"], text_of),
             horizon=int(line["horizon"]),
             episodes=int(line["episodes"]),
             particles=int(line["particles_per_secret"]),

@@ -263,6 +263,7 @@ class Quantity:
         true_data: with true data under the same random numbers; None where it was not compared.
         change: per cent against true data, paired; None where it was not compared.
         own: whether the system itself names this quantity.
+        weight: of a part of the cost, what one unit of it counts in the cost; None for all else.
     """
 
     name: str
@@ -271,6 +272,7 @@ class Quantity:
     true_data: Mean | None = None
     change: Mean | None = None
     own: bool = False
+    weight: float | None = None
 
     def to_dict(self) -> Line:
         """As in audit.json; `change` is in per cent against true data, paired."""
@@ -278,7 +280,7 @@ class Quantity:
         for name in ("value", "true_data", "change"):
             mean: Mean | None = getattr(self, name)
             line |= {name: mean and mean.value, f"{name}_error": mean and mean.error}
-        return line | {"own": self.own}
+        return line | {"own": self.own, "weight": self.weight}
 
     @classmethod
     def from_dict(cls, line: Line) -> "Quantity":
@@ -287,7 +289,8 @@ class Quantity:
             name: mean_from_dict(line, name) for name in ("true_data", "change") if line[name] is not None
         }
         names = text_of(line["name"]), text_of(line["unit"])
-        return cls(*names, mean_from_dict(line, "value"), **known, own=bool(line["own"]))
+        weight = None if line["weight"] is None else float(line["weight"])
+        return cls(*names, mean_from_dict(line, "value"), **known, own=bool(line["own"]), weight=weight)
 
 
 @dataclass(frozen=True)
@@ -409,10 +412,12 @@ def utility_to_dict(rows: tuple[Quantity, ...]) -> Line:
     cost = by_name.get("cost")
     errors = [row for row in rows if row.name.startswith(TRACKING)]
     tracking = {row.name.removeprefix(TRACKING): row.value.value for row in errors}
+    parts = {row.name: row.value.value for row in rows if row.weight is not None}
     return {
         "distortion": by_name["distortion"].value.value if "distortion" in by_name else None,
         "cost": cost and cost.value.value,
         "cost_true_data": cost and cost.true_data and cost.true_data.value,
+        "cost_parts": parts or None,
         "tracking": tracking or None,
         "quantities": [row.to_dict() for row in rows],
     }

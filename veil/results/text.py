@@ -140,6 +140,25 @@ def amount(value: float) -> str:
     return "unknown" if not math.isfinite(value) else f"{value:.4g}".replace("-", "−")
 
 
+DURATIONS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its largest unit that makes it 1 or more, such as "0.2 s", "15 min" or "7 d"."""
+    size, unit = next((one for one in DURATIONS if seconds >= one[0]), (1.0, "s"))
+    return f"{seconds / size:.4g} {unit}"
+
+
+def steps_text(steps: int, seconds: float | None) -> str:
+    """A number of steps, and how long they take where that is known, as in "168 steps (7 d)".
+
+    Args:
+        steps: how many.
+        seconds: length of a step.
+    """
+    return f"{steps} steps" if seconds is None else f"{steps} steps ({duration(steps * seconds)})"
+
+
 def clock(seconds: float) -> str:
     """Minutes and seconds."""
     return f"{int(seconds // 60)}:{int(seconds % 60):02d} min"

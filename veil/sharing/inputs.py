@@ -4,13 +4,14 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from veil.systems.base import Field, System
+from veil.systems.base import Field, System, series_of
+from veil.systems.series import CLOCK
 
 LONGEST = 1 << 16  # bytes of a line
 
@@ -32,8 +33,14 @@ class Request(NamedTuple):
     fault: str = ""
 
 
-def parsed(line: bytes, system: System) -> Request:
-    """Read one line of JSON; `Fault` where not even its step can be read."""
+def parsed(line: bytes, system: System, optional: Collection[str] = ()) -> Request:
+    """Read one line of JSON; `Fault` where not even its step can be read.
+
+    Args:
+        line: its bytes.
+        system: whose fields it has.
+        optional: coordinates of the state that may be left out; they are NaN then.
+    """
     if len(line) > LONGEST:
         raise Fault(f"it is longer than {LONGEST} bytes.")
     try:
@@ -50,15 +57,26 @@ def parsed(line: bytes, system: System) -> Request:
     unknown = sorted(set(content) - {"step", "state", "external"})
     if unknown:
         return Request(step, None, None, "only step, state and external are known; leave the rest out.")
-    external, wrong = _checked("external", content.get("external"), system.external_fields, limits=True)
-    state, fault = _checked("state", content.get("state"), system.state_fields, limits=False)
+    external, wrong = _checked_external(content.get("external"), system, step)
+    fields = system.state_fields
+    state, fault = _checked("state", content.get("state"), fields, limits=False, optional=optional)
     if wrong or fault:
         return Request(step, None, external, wrong or fault)
     return Request(step, state, external)
 
 
-def given(name: str, values: object, fields: Sequence[Field], *, limits: bool) -> np.ndarray:
-    """The numbers of a Python caller, by name or in order; `Fault` if they are not usable."""
+def given(
+    name: str, values: object, fields: Sequence[Field], *, limits: bool, optional: Collection[str] = ()
+) -> np.ndarray:
+    """The numbers of a Python caller, by name or in order; `Fault` if they are not usable.
+
+    Args:
+        name: of the whole, for messages.
+        values: by the names of the fields, or in their order.
+        fields: that are asked for.
+        limits: whether values out of the range of a field are refused.
+        optional: fields that may be left out by name; they are NaN then.
+    """
     if not isinstance(values, Mapping):
         try:
             row = np.asarray(values, float)
@@ -67,10 +85,53 @@ def given(name: str, values: object, fields: Sequence[Field], *, limits: bool) -
         if row.shape != (len(fields),):
             raise Fault(f"{name} needs {len(fields)} numbers: {_names(fields)}.")
         values = {field.name: float(number) for field, number in zip(fields, row, strict=True)}
-    numbers, fault = _checked(name, values, fields, limits=limits)
+    numbers, fault = _checked(name, values, fields, limits=limits, optional=optional)
     if numbers is None:
         raise Fault(fault)
     return numbers
+
+
+def given_external(values: object, system: System, step: int) -> np.ndarray:
+    """W of a step from what a Python caller says of it, by name or in order; `Fault` if it is not usable.
+
+    Exogenous values that are not said are taken from the series of the system, the clock from the step.
+
+    Args:
+        values: numbers by name, or in the order of the fields without the clock.
+        system: whose inputs they are.
+        step: t, counted from 1.
+    """
+    if not isinstance(values, Mapping):
+        fields = (*system.external_fields, *system.exogenous_fields)
+        values = dict(
+            zip([f.name for f in fields], given("external", values, fields, limits=True), strict=True)
+        )
+    numbers, fault = _checked_external(values, system, step)
+    if numbers is None:
+        raise Fault(fault)
+    return numbers
+
+
+def _checked_external(values: object, system: System, step: int) -> tuple[np.ndarray | None, str]:
+    """All of w in order, or None and what is wrong."""
+    if not system.has_clock or not isinstance(values, Mapping):
+        return _checked("external", values, system.input_fields, limits=True)
+    series = series_of(system)
+    clock = values.get(CLOCK.name, step - 1 + (0 if series is None else series.start))
+    if isinstance(clock, bool) or not isinstance(clock, int | float) or not 0 <= clock <= MOST_STEP:
+        return None, f"external.{CLOCK.name} must be a whole number of steps, 0 or more."
+    if clock != int(clock):
+        return None, f"external.{CLOCK.name} must be a whole number of steps, 0 or more."
+    filled: dict[Any, Any] = {CLOCK.name: int(clock)}
+    if series is not None and clock < series.rows:
+        filled |= dict(zip(series.names, np.asarray(series.values, float)[int(clock)].tolist(), strict=True))
+    missing = [field.name for field in system.exogenous_fields if field.name not in {**filled, **values}]
+    if missing:
+        return (
+            None,
+            f"external.{missing[0]} is missing, and the series of the system has no row {int(clock)}.",
+        )
+    return _checked("external", {**filled, **values}, system.input_fields, limits=True)
 
 
 def _step(content: dict[str, Any]) -> int:
@@ -81,7 +142,7 @@ def _step(content: dict[str, Any]) -> int:
 
 
 def _checked(
-    name: str, values: object, fields: Sequence[Field], *, limits: bool
+    name: str, values: object, fields: Sequence[Field], *, limits: bool, optional: Collection[str] = ()
 ) -> tuple[np.ndarray | None, str]:
     """The numbers in the order of the fields, or None and what is wrong."""
     if not isinstance(values, Mapping):
@@ -89,6 +150,9 @@ def _checked(
     numbers = []
     for field in fields:
         if field.name not in values:
+            if field.name in optional:
+                numbers.append(math.nan)
+                continue
             return None, f"{name}.{field.name} is missing."
         value = values[field.name]
         if isinstance(value, bool) or not isinstance(value, int | float | np.number):
@@ -103,7 +167,7 @@ def _checked(
         if limits and not low <= number <= high:
             return None, f"{name}.{field.name} must lie between {low:g} and {high:g}."
         numbers.append(min(max(number, -LARGEST), LARGEST))
-    if len(values) > len(fields):
+    if set(values) - {field.name for field in fields}:
         return None, f"{name} has more fields than {_names(fields)}."
     return np.asarray(numbers), ""
 

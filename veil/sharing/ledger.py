@@ -254,7 +254,8 @@ class Ledger:
         """The first line, put in its place in one piece: a ledger is never half begun."""
         line = chained({"VEIL": VERSION, "about": self.about, "stream": stream}, START, self._key)[1]
         new = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.new")
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        mode = 0o600 if self.about.get("private") else 0o644  # private series stand in it
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             if os.write(file, line) < len(line):
                 raise OSError(

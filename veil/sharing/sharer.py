@@ -19,7 +19,7 @@ from veil.sharing import snapshots
 from veil.sharing.account import ROUNDING, Accountant, BudgetError
 from veil.sharing.alarm import LEVEL, OnAlarm, alarm_charge, no_bets, unpacked_bets
 from veil.sharing.budget import budgeted
-from veil.sharing.inputs import Fault, Request, checked_secret, given
+from veil.sharing.inputs import Fault, Request, checked_secret, given, given_external
 from veil.sharing.ledger import (
     CHAIN,
     Entry,
@@ -33,7 +33,7 @@ from veil.sharing.ledger import (
 )
 from veil.sharing.secret_account import SecretAccount
 from veil.sharing.snapshots import MemoryFile
-from veil.sharing.step_program import PendingStep, StepEngine
+from veil.sharing.step_program import PendingStep, StepEngine, unread_fields
 from veil.systems.variants import name_of
 from veil.types import as_float64
 from veil.version import __version__
@@ -90,6 +90,8 @@ class Sharer:
     Attributes:
         alarm: why the plant is not the model, in words; empty as long as nothing says so.
         alarmed: the step of the alarm; 0 without one. Charges mean nothing from this step on.
+        optional: fields of the state that no release depends on, and that need not be given: nobody measures
+            the envelope of a building. The alarm watches only steps where all are given.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class Sharer:
         charge = 0.0 if on_alarm == "warn" else alarm_charge(alarm_level)
         with jax.enable_x64(True):
             policy = as_float64(policy)
+            self.optional = unread_fields(policy)
             coarse = CellFilter(policy.system).too_coarse() if policy.recovers_noise else ()
             if coarse:
                 raise ValueError(
@@ -232,18 +235,19 @@ class Sharer:
 
         Args:
             state: x_t, by name or in the order of the system's fields.
-            external: w_t, the same.
+            external: w_t, the same. Exogenous values that are left out are those of the system's series.
             step: its number; by default the next one. Steps that are left out are withheld.
         """
         number = self.next_step if step is None else step
         if number in self.ledger:
             return self.answer(Request(number, None, None))
         try:
-            w = given("external", external, self.system.external_fields, limits=True)
+            w = given_external(external, self.system, number)
         except Fault as fault:
             return self.answer(Request(number, None, None, str(fault)))
         try:
-            x = given("state", state, self.system.state_fields, limits=False)
+            fields = self.system.state_fields
+            x = given("state", state, fields, limits=False, optional=self.optional)
         except Fault as fault:
             return self.answer(Request(number, None, w, str(fault)))
         return self.answer(Request(number, x, w))
@@ -251,11 +255,7 @@ class Sharer:
     def skip(self, external: object = None, *, step: int | None = None) -> Release:
         """A step in which nothing is released; without w_t the last one is taken to hold."""
         number = self.next_step if step is None else step
-        w = (
-            None
-            if external is None
-            else given("external", external, self.system.external_fields, limits=True)
-        )
+        w = None if external is None else given_external(external, self.system, number)
         return self.answer(Request(number, None, w))
 
     def answer(self, request: Request) -> Release:
@@ -439,19 +439,20 @@ class Sharer:
 def _about(policy: Policy, budget: float, name: str) -> dict[str, Any]:
     """What the first line of the ledger says, apart from seed and alarm."""
     system = policy.system
+    private = [field.name for field in system.input_fields if field.private]
     return {
         "veil": __version__,
         "system": name or name_of(system),
         "policy": fingerprint(policy),
         "budget": None if math.isinf(budget) else budget,
-        "external": [field.name for field in system.external_fields],
+        "external": [field.name for field in system.input_fields],
         "shared": [field.name for field in system.shared_fields],
         "resolution": {
             field.name: field.resolution
             for field in (*system.state_fields, *system.shared_fields)
             if field.resolution
         },
-    }
+    } | ({"private": private} if private else {})
 
 
 class AlarmStop(Exception):

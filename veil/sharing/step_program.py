@@ -24,8 +24,9 @@ from veil.policies.geometry import expected_start
 from veil.sharing.alarm import Surprise, surprise, unknown_cell
 from veil.sharing.ledger import MISSING, Entry
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot, packed, unpacked
-from veil.step import StreamOverride, WorldState, first_belief, share
+from veil.step import StreamOverride, WorldState, first_belief, first_law, share
 from veil.systems.base import System
+from veil.traced import dependence
 from veil.types import Scalar, Secret, Shared, State
 
 
@@ -204,7 +205,8 @@ class StepEngine:
         self._flags = {flag: jnp.asarray(flag) for flag in (False, True)}
         self._has_memory, self._nothing = policy.has_memory, jnp.zeros(len(system.shared_fields))
         self._anywhere = np.asarray(jax.jit(lambda: expected_start(system))(), float)
-        self._external: np.ndarray = np.asarray(system.initial_external(), float)
+        self._external: np.ndarray = np.asarray(system.first_external(), float)
+        self._system = system
         self._state: np.ndarray | None = None
         self._belief = initial_belief(policy, seed)
         start = jnp.asarray(self._anywhere)
@@ -220,10 +222,13 @@ class StepEngine:
 
         Args:
             state: x_t; None where there is none.
-            external: w_t; without it the last one is taken to hold.
+            external: w_t; without it the last one is taken to hold, but for series and clock.
             left: nats that may be spent.
         """
-        external = self._external if external is None else external
+        if external is None:
+            # The environment is taken to stand still; its series and its clock go on.
+            last = jnp.asarray(self._external)
+            external = self._external if self.step == 0 else np.asarray(self._system.held_external(last))
         return self._run(state, external, left, state is None, None)
 
     def again(self, entry: Entry) -> PendingStep:
@@ -284,6 +289,10 @@ class StepEngine:
         leaves, shape = jax.tree.flatten(self._belief)
         self._belief = jax.tree.unflatten(shape, [jnp.asarray(one) for one in unpacked(content, len(leaves))])
 
+    def _whole(self, state: np.ndarray | None) -> np.ndarray:
+        """A state without gaps: what is not known is what is expected at the start, and not looked at."""
+        return self._anywhere if state is None else np.where(np.isnan(state), self._anywhere, state)
+
     def _run(
         self,
         state: np.ndarray | None,
@@ -309,13 +318,14 @@ class StepEngine:
     ) -> tuple[Any, ...]:
         """The arguments of the program."""
         before, flags = self._state, self._flags
+        partial = any(one is not None and bool(np.isnan(one).any()) for one in (state, before))
         sight = OwnerObservation(
-            self._anywhere if state is None else state,
+            self._whole(state),
             external,
             flags[state is None],
-            self._anywhere if before is None else before,
+            self._whole(before),
             self._external,
-            flags[before is None],
+            flags[before is None or partial],  # the alarm does not look at what is only there in part
         )
         public = PublicInput(
             np.int32(self.step + 1),
@@ -327,6 +337,17 @@ class StepEngine:
         )
         own = self._belief, self._memory, flags[self._ready], self._secret
         return *own, sight, public, self._cell, _coins()
+
+
+def unread_fields(policy: Policy) -> tuple[str, ...]:
+    """Names of the fields of the state that no release of the policy depends on, by its traced program."""
+    policy, fields = sensed(policy), policy.system.state_fields
+    secret, start = policy.system.prior.secrets[0], expected_start(policy.system)
+    # Most systems share all of their state; then there is no need to trace the policy.
+    if policy.has_memory or np.all(np.any(dependence(policy.system.output, start), axis=1)):
+        return ()
+    used = np.any(dependence(lambda state: jax.tree.leaves(first_law(policy, secret, state)), start), axis=1)
+    return tuple(field.name for field, there in zip(fields, used, strict=True) if not there)
 
 
 def in_decimals(values: np.ndarray, grid: Grid) -> np.ndarray:

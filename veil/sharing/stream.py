@@ -59,7 +59,7 @@ def answered(sharer: Sharer, line: bytes) -> Release | None:
     """The release that a line asks for; None for an empty line."""
     if not line.strip():
         return None
-    return sharer.answer(parsed(line, sharer.system))
+    return sharer.answer(parsed(line, sharer.system, sharer.optional))
 
 
 def outgoing(sharer: Sharer, release: Release) -> bytes:

@@ -1,15 +1,20 @@
 """Systems with a secret parameter: the contract, and the systems that come with Veil."""
 
-from veil.systems.base import Field, Nouns, Prior, Scenario, System, finite_prior, quasi_random_prior
+from veil.systems.base import CostPart, Nouns, Prior, Scenario, System, finite_prior, quasi_random_prior
+from veil.systems.battery import Battery
+from veil.systems.building import Building
+from veil.systems.driver import Driver, IdmDriver
 from veil.systems.gain import Gain
 from veil.systems.platoon import ColouredPlatoon, IdmPlatoon, Platoon
 from veil.systems.scenarios import nominal, other_scenarios
+from veil.systems.series import Field, Series
 from veil.systems.variants import (
     KnownStart,
     WithInitial,
     WithNoise,
     WithPrior,
     WithResolution,
+    WithSeries,
     name_of,
     resolution_of,
     with_resolution,
@@ -27,10 +32,15 @@ from veil.systems.vehicles import (
 
 __all__ = [
     "AcceleratingLeader",
+    "Battery",
+    "Building",
     "ColouredPlatoon",
     "Controller",
+    "CostPart",
+    "Driver",
     "Field",
     "Gain",
+    "IdmDriver",
     "IdmPlatoon",
     "IndependentLeader",
     "KnownStart",
@@ -39,12 +49,14 @@ __all__ = [
     "Platoon",
     "Prior",
     "Scenario",
+    "Series",
     "System",
     "WanderingLeader",
     "WithInitial",
     "WithNoise",
     "WithPrior",
     "WithResolution",
+    "WithSeries",
     "finite_prior",
     "fuel_rate",
     "name_of",

@@ -2,6 +2,7 @@
 
 import abc
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
@@ -13,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from veil.laws import Gaussian, Grid
-from veil.types import External, Key, Noise, Scalar, Secret, Shared, State, as_number
+from veil.systems.series import CLOCK, Field, Inputs, Series, ShortSeriesError
+from veil.types import Answer, External, Key, Noise, Scalar, Secret, Shared, State, as_number
 
 Numbers = Sequence | np.ndarray | Array
 
@@ -94,32 +96,6 @@ else:
 
 
 @dataclass(frozen=True)
-class Field:
-    """Name, unit and range of one coordinate. Tables and messages show them, and inputs are checked by them.
-
-    Attributes:
-        name: by which streams and recordings look the value up.
-        unit: such as "m/s"; empty for a number without unit.
-        low: smallest value allowed.
-        high: largest value allowed.
-        resolution: of a state, the step of the sensor that reads it; of a release, the step of the public
-            grid that it is emitted on. Same unit as the value; 0 for a continuous value, which only a
-            simulation has.
-    """
-
-    name: str
-    unit: str = ""
-    low: float = -math.inf
-    high: float = math.inf
-    resolution: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse a resolution that is none."""
-        if not 0.0 <= self.resolution < math.inf:
-            raise ValueError(f"The resolution of {self.name} is a step in its unit, 0 or more.")
-
-
-@dataclass(frozen=True)
 class Nouns:
     """What the sentences of a report call a system and its secret.
 
@@ -134,6 +110,26 @@ class Nouns:
     candidate: str = "secret"
 
 
+@dataclass(frozen=True)
+class CostPart:
+    """One part of the cost of a step, in its own unit; tables and reports speak of it by name.
+
+    Attributes:
+        name: by which `System.cost` returns it.
+        unit: such as "kWh"; of one step, so that an episode adds them up.
+        weight: what one unit of it counts in the sum that training minimises.
+    """
+
+    name: str
+    unit: str = ""
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a weight that is none."""
+        if not math.isfinite(self.weight):
+            raise ValueError(f"The weight of {self.name} must be a finite number.")
+
+
 class System(eqx.Module):
     """A dynamical system whose transition depends on a secret θ, in a loop with an environment.
 
@@ -142,13 +138,22 @@ class System(eqx.Module):
     batches them with `jax.vmap`. Randomness enters as standard normal noise, so that the same noise can drive
     every secret. `veil.check_system` examines an instance.
 
+    A system may have exogenous inputs: series over time that no release changes, such as weather, a tariff or
+    a drive cycle. They are part of w: behind the numbers that `react` returns, w holds the row of the series
+    and the number of that row, the clock. `inputs` reads w by name.
+
     Attributes:
         prior: the possible secrets and their masses.
         secret_fields: name, unit and range of each number of the secret.
         state_fields: the same of the state x.
-        external_fields: the same of the public input w.
+        external_fields: the same of that part of w which `initial_external` and `react` return.
         shared_fields: the same of a release y.
         reaction_noise_size: how many standard normal numbers `react` is given.
+        exogenous_fields: name, unit and range of each series; a field may be private.
+        series: the series themselves, by the names of `exogenous_fields`; a field of the instance.
+        timed: whether w has a clock although there is no series.
+        step_seconds: length of a step; None where a step has no length in time.
+        cost_fields: name, unit and weight of each part that `cost` returns by name; none for a plain number.
         quantity_fields: name and unit of each number of `quantities`.
         nouns: what reports call the system and its secret.
     """
@@ -159,16 +164,34 @@ class System(eqx.Module):
     external_fields: Described[tuple[Field, ...]]
     shared_fields: Described[tuple[Field, ...]]
     reaction_noise_size: Described[int]
+    exogenous_fields: ClassVar[tuple[Field, ...]] = ()
+    timed: ClassVar[bool] = False
+    step_seconds: ClassVar[Scalar | float | None] = None
+    cost_fields: ClassVar[tuple[CostPart, ...]] = ()
     quantity_fields: ClassVar[tuple[Field, ...]] = ()
     nouns: ClassVar[Nouns] = Nouns()
+
+    def __check_init__(self):
+        """Refuse series that are not those that the fields name."""
+        named, given = [field.name for field in self.exogenous_fields], series_of(self)
+        if given is None and not named:
+            return
+        have = () if given is None else given.names
+        if sorted(have) != sorted(named):
+            example = ", ".join(f"'{name}': ..." for name in named)
+            raise ValueError(
+                f"The series of this system are {', '.join(named) or 'none'}, as its exogenous_fields say; "
+                f"given are {', '.join(have) or 'none'}. Write `series: Series` among the fields of the "
+                f"class and give Series({{{example}}})."
+            )
 
     @abc.abstractmethod
     def initial(self, secret: Secret) -> Gaussian:
         """Distribution of x_1. Perfect privacy in closed form requires the same one for every secret."""
 
     @abc.abstractmethod
-    def initial_external(self) -> External:
-        """The first external input w_1, which is public."""
+    def initial_external(self) -> Answer:
+        """The first external input w_1, which is public; without exogenous series and clock."""
 
     @abc.abstractmethod
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
@@ -181,24 +204,31 @@ class System(eqx.Module):
         """
 
     @abc.abstractmethod
-    def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
+    def react(self, external: External, shared: Shared | None, noise: Noise) -> Answer:
         """The next external input: how the environment answers a release.
 
+        Exogenous series and clock are left out of what is returned; Veil adds them.
+
         Args:
-            external: w_t.
+            external: w_t, all of it.
             shared: the release y_t, or None where it was withheld.
             noise: `reaction_noise_size` standard normal numbers.
         """
 
     @abc.abstractmethod
-    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
-        """r(θ, x, x', y): the owner's cost of one step.
+    def cost(
+        self, secret: Secret, state: State, after: State, shared: Shared, external: External
+    ) -> Scalar | Mapping[str, Scalar]:
+        """r(θ, x, x', y, w, t): the owner's cost of one step.
+
+        A system with `cost_fields` returns its parts by name, each in its unit; others return one number.
 
         Args:
             secret: θ.
             state: x_t.
             after: x_{t+1}.
             shared: the release y_t.
+            external: w_t; it tells the time where the system has a clock.
         """
 
     @abc.abstractmethod
@@ -208,6 +238,92 @@ class System(eqx.Module):
     @abc.abstractmethod
     def output(self, state: State) -> Shared:
         """The value that is shared without protection."""
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the last number of w is the clock."""
+        return self.timed or bool(self.exogenous_fields)
+
+    @property
+    def input_fields(self) -> tuple[Field, ...]:
+        """The fields of all of w: what the environment answers, the exogenous series, the clock."""
+        return (*self.external_fields, *self.exogenous_fields, *((CLOCK,) if self.has_clock else ()))
+
+    def inputs(self, external: Float[Array, "*batch E"]) -> Inputs:
+        """The numbers of w by name, e.g. `inputs.outdoor`; with a clock also `inputs.hour` of the day."""
+        series = series_of(self)
+        hour = 0.0 if series is None else series.hour
+        return Inputs(self.input_fields, external, hour, self.step_seconds)
+
+    def first_external(self) -> External:
+        """All of w_1: `initial_external`, the exogenous series and the clock."""
+        own, series = self.initial_external(), series_of(self)
+        return self._with_exogenous(own, jnp.asarray(0 if series is None else series.start, own.dtype))
+
+    def next_external(self, external: External, shared: Shared | None, noise: Noise) -> External:
+        """All of w_{t+1}: the answer of `react`, the exogenous series and the clock.
+
+        Args:
+            external: w_t.
+            shared: the release y_t, or None where it was withheld.
+            noise: `reaction_noise_size` standard normal numbers.
+        """
+        answer = self.react(external, shared, noise)
+        return self._with_exogenous(answer, external[-1] + 1.0) if self.has_clock else answer
+
+    def held_external(self, external: External) -> External:
+        """All of w_{t+1} if the environment does not move: only series and clock go on."""
+        if not self.has_clock:
+            return external
+        return self._with_exogenous(external[: len(self.external_fields)], external[-1] + 1.0)
+
+    def _with_exogenous(self, own: Answer, clock: Scalar) -> External:
+        """The environment's part of w, then the row of the series, then the clock."""
+        if not self.has_clock:
+            return own
+        series, names = series_of(self), [field.name for field in self.exogenous_fields]
+        row = jnp.zeros(0, own.dtype) if series is None or not names else series.at(clock, names)
+        return jnp.concatenate([own, row.astype(own.dtype), clock[None]])
+
+    def cost_parts(
+        self, secret: Secret, state: State, after: State, shared: Shared, external: External
+    ) -> Float[Array, " C"]:
+        """The parts of the cost in the order of `cost_fields`; the cost itself where there are none.
+
+        Args:
+            secret: θ.
+            state: x_t.
+            after: x_{t+1}.
+            shared: the release y_t.
+            external: w_t.
+        """
+        found, names = self.cost(secret, state, after, shared, external), [p.name for p in self.cost_fields]
+        if not names and not isinstance(found, Mapping):
+            return jnp.asarray(found)[None]
+        if not isinstance(found, Mapping) or sorted(found) != sorted(names):
+            got = ", ".join(found) if isinstance(found, Mapping) else "a number"
+            raise ValueError(
+                f"`cost` must return a dict with one number for each of cost_fields, {', '.join(names)}; "
+                f"got {got}."
+            )
+        return jnp.stack([jnp.asarray(found[name]) for name in names])
+
+    def total_cost(
+        self, secret: Secret, state: State, after: State, shared: Shared, external: External
+    ) -> Scalar:
+        """The cost of one step as the objective counts it: the parts, weighted and added up.
+
+        Args:
+            secret: θ.
+            state: x_t.
+            after: x_{t+1}.
+            shared: the release y_t.
+            external: w_t.
+        """
+        parts = self.cost_parts(secret, state, after, shared, external)
+        if not self.cost_fields:
+            return parts[0]
+        return parts @ jnp.asarray([part.weight for part in self.cost_fields], parts.dtype)
 
     def quantities(
         self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
@@ -238,6 +354,31 @@ class System(eqx.Module):
         An audit reports how much a reader with such a model learns; by default there are none.
         """
         return {}
+
+
+def series_of(system: System) -> Series | None:
+    """The exogenous series of a system, if it has any.
+
+    The base class has no attribute `series`: it would be a default for the field of a subclass.
+    """
+    return getattr(system, "series", None)
+
+
+def most_steps(system: System) -> int:
+    """How many steps an episode may have: as many as the exogenous series have rows from its start on."""
+    series = series_of(system)
+    return sys.maxsize if series is None or not series.names else series.rows - series.start
+
+
+def require_rows(system: System, steps: int) -> None:
+    """Refuse an episode that is longer than the exogenous series."""
+    series, most = series_of(system), most_steps(system)
+    if series is not None and steps > most:
+        raise ShortSeriesError(
+            f"The series of this system ({', '.join(series.names)}) have {series.rows} rows and begin at row "
+            f"{series.start}, enough for {most} steps; asked for are {steps}. Take at most {most} steps "
+            "(--steps), give longer series, or begin at an earlier row."
+        )
 
 
 def state_grid(system: System) -> Grid:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from veil.laws import Gaussian, diagonal_gaussian
 from veil.registry import SYSTEMS
 from veil.systems.base import Field, Nouns, Prior, System, finite_prior
-from veil.types import External, Noise, Scalar, Secret, Shared, State
+from veil.types import Answer, External, Noise, Scalar, Secret, Shared, State
 
 
 @SYSTEMS.register("gain", "a scalar linear loop with a secret gain, where every answer is known exactly")
@@ -34,7 +34,7 @@ class Gain(System):
         del secret
         return diagonal_gaussian(jnp.zeros_like(self.initial_sd)[None], self.initial_sd[None])
 
-    def initial_external(self) -> External:
+    def initial_external(self) -> Answer:
         """The first push is zero."""
         return jnp.zeros_like(self.reply)[None]
 
@@ -42,14 +42,14 @@ class Gain(System):
         """A linear Gaussian step, with the secret as gain."""
         return diagonal_gaussian(secret * state + external, self.sd[None])
 
-    def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
+    def react(self, external: External, shared: Shared | None, noise: Noise) -> Answer:
         """A proportional answer to the shared level; only noise where nothing was shared."""
         answer = jnp.zeros_like(external) if shared is None else self.reply * shared
         return answer + self.reaction_sd * noise
 
-    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
+    def cost(self, secret: Secret, state: State, after: State, shared: Shared, external: External) -> Scalar:
         """Squared level after the step."""
-        del secret, state, shared
+        del secret, state, shared, external
         return after[0] ** 2
 
     def distortion(self, state: State, shared: Shared) -> Scalar:

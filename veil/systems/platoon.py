@@ -31,7 +31,7 @@ from veil.systems.vehicles import (
     optimal_velocity,
     pair,
 )
-from veil.types import External, Key, Noise, Scalar, Secret, Shared, State, as_number
+from veil.types import Answer, External, Key, Noise, Scalar, Secret, Shared, State, as_number
 
 DRIVERS = ((0.4, 0.5), (0.7, 0.8), (1.0, 1.1), (1.3, 1.4))
 """The four secrets of the paper: (pull to the wanted speed, pull to the speed ahead), both in 1/s."""
@@ -111,12 +111,17 @@ class Platoon(System):
     quantity_fields = _QUANTITIES
     nouns = _NOUNS
 
+    @property
+    def step_seconds(self) -> Scalar:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The length of a step."""
+        return self.dt
+
     def initial(self, secret: Secret) -> Gaussian:
         """Around equilibrium, the same for every secret."""
         del secret
         return diagonal_gaussian(self.equilibrium, self.initial_sd)
 
-    def initial_external(self) -> External:
+    def initial_external(self) -> Answer:
         """All vehicles start at the equilibrium."""
         speed, spacing = self.equilibrium
         return jnp.stack([speed, speed, spacing])
@@ -126,7 +131,7 @@ class Platoon(System):
         mean = follow(self, secret, state, external, jnp.zeros_like(self.dt))
         return diagonal_gaussian(mean, jnp.stack([self.dt * self.acceleration_sd, self.spacing_sd]))
 
-    def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
+    def react(self, external: External, shared: Shared | None, noise: Noise) -> Answer:
         """The leader and the automated vehicle move; without a release the follower's terms are zero."""
         leader, speed, spacing = external
         cruise, distance = self.equilibrium
@@ -137,9 +142,9 @@ class Platoon(System):
         further = spacing + self.dt * (leader - speed) + self.automated_spacing_sd * noise[1]
         return jnp.stack([self.leader(leader, cruise, self.dt, noise[0]), faster, further])
 
-    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
+    def cost(self, secret: Secret, state: State, after: State, shared: Shared, external: External) -> Scalar:
         """The driver's fuel in mL/s; the acceleration is the realised one, noise included."""
-        del secret, shared
+        del secret, shared, external
         return fuel_rate(state[0], (after[0] - state[0]) / self.dt)
 
     def distortion(self, state: State, shared: Shared) -> Scalar:
@@ -220,13 +225,18 @@ class ColouredPlatoon(System):
         """As in the inner platoon."""
         return self.inner.prior
 
+    @property
+    def step_seconds(self) -> Scalar:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As in the inner platoon."""
+        return self.inner.dt
+
     def initial(self, secret: Secret) -> Gaussian:
         """The inner platoon's start, with a stationary acceleration error."""
         start = self.inner.initial(secret)
         sd = jnp.append(self.inner.initial_sd, self.coloured_sd)
         return diagonal_gaussian(jnp.append(start.mean, jnp.zeros_like(self.coloured_sd)), sd)
 
-    def initial_external(self) -> External:
+    def initial_external(self) -> Answer:
         """As in the inner platoon."""
         return self.inner.initial_external()
 
@@ -238,13 +248,13 @@ class ColouredPlatoon(System):
         fresh = jnp.sqrt(-jnp.expm1(-2.0 * self.inner.dt / self.correlation_time)) * self.coloured_sd
         return diagonal_gaussian(jnp.append(moved, keep * state[2]), jnp.append(white, fresh))
 
-    def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
+    def react(self, external: External, shared: Shared | None, noise: Noise) -> Answer:
         """As in the inner platoon."""
         return self.inner.react(external, shared, noise)
 
-    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
+    def cost(self, secret: Secret, state: State, after: State, shared: Shared, external: External) -> Scalar:
         """As in the inner platoon: fuel in mL/s."""
-        return self.inner.cost(secret, state[:2], after[:2], shared)
+        return self.inner.cost(secret, state[:2], after[:2], shared, external)
 
     def distortion(self, state: State, shared: Shared) -> Scalar:
         """As in the inner platoon, on speed and spacing."""

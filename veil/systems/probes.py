@@ -53,10 +53,10 @@ def run_probes(system: System) -> Probes:
             shared = system.output(state)
             after = system.transition(secret, state, external).sample(noise)
             probe = Probes(secret, state, external, shared, after, noise, reaction_noise)
-            return (after, system.react(external, shared, reaction_noise)), probe
+            return (after, system.next_external(external, shared, reaction_noise)), probe
 
         start = system.initial(secret).sample(first)
-        return jax.lax.scan(step, (start, system.initial_external()), noises)[1]
+        return jax.lax.scan(step, (start, system.first_external()), noises)[1]
 
     numbers = np.random.default_rng(0).standard_normal((count, _STEPS + 1, size + reaction_size))
     numbers = numbers.astype(secrets.dtype)

@@ -6,9 +6,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from veil.systems.base import Scenario, System, finite_prior
+from veil.systems.base import Scenario, System, finite_prior, require_rows, series_of
 from veil.systems.probes import evaluate
-from veil.systems.variants import WithInitial, WithNoise, WithPrior
+from veil.systems.variants import WithInitial, WithNoise, WithPrior, WithSeries
 from veil.types import External, Key, State
 
 _MISJUDGED = 0.1  # relative sd of an owner's error about its secret
@@ -28,11 +28,14 @@ def nominal(system: System) -> Scenario:
 def other_scenarios(system: System) -> tuple[Scenario, ...]:
     """Scenarios that a policy made for this system may meet.
 
-    Every system has a misjudged secret, secrets between and outside the assumed ones, and a start that tells.
-    In addition come the system's own scenarios; for a system without any, more noise.
+    Every system has a misjudged secret, secrets between and outside the assumed ones, and a start that tells;
+    one with exogenous series also another time. In addition come the system's own scenarios; for a system
+    without any, more noise.
     """
     general = (misjudged_secret(system), secrets_between(system), secrets_outside(system))
-    own = system.scenarios()
+    series, own = series_of(system), system.scenarios()
+    if series is not None and series.names:
+        general = (*general, another_time(system))
     if own:
         return (*own, *general, telling_start(system))
     return (*general, telling_start(system), more_noise(system))
@@ -77,7 +80,7 @@ def telling_start(system: System) -> Scenario:
     The unit is the sd of x_1 and of one step's noise together, so that a start from one point moves as well.
     """
     masses, secrets = np.exp(system.prior.log_masses), np.asarray(system.prior.secrets)
-    first, external = system.prior.secrets[0], system.initial_external()
+    first, external = system.prior.secrets[0], system.first_external()
 
     def covariance() -> Array:
         start = system.initial(first)
@@ -90,6 +93,15 @@ def telling_start(system: System) -> Scenario:
     length = np.sqrt(masses @ (centred @ direction) ** 2)
     slope = _TELLING * unit[:, None] * direction[None, :] / (length if length > 0.0 else 1.0)
     return Scenario("telling start", WithInitial(system, slope=slope), system.prior.secrets)
+
+
+def another_time(system: System) -> Scenario:
+    """The run begins halfway between its first row and the end of the exogenous series."""
+    series = series_of(system)
+    if series is None or not series.names:
+        raise ValueError("Only a system with exogenous series has another time.")
+    later = series.starting((series.start + series.rows) // 2)
+    return Scenario("another time", WithSeries(system, later), system.prior.secrets)
 
 
 def more_noise(system: System) -> Scenario:
@@ -110,6 +122,7 @@ def true_data_path(
         number: of the episode.
         key: of the whole set of episodes.
     """
+    require_rows(system, steps)
     _, episode_key = jr.split(jr.fold_in(key, number))
     _, start_key, run_key = jr.split(episode_key, 3)
     secret = system.prior.secrets[number % system.prior.secrets.shape[0]]
@@ -123,11 +136,11 @@ def true_data_path(
         law = system.transition(secret, state, external)
         after = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
         noise = jr.normal(reply_key, (system.reaction_noise_size,), external.dtype)
-        return (after, system.react(external, system.output(state), noise)), (state, external)
+        return (after, system.next_external(external, system.output(state), noise)), (state, external)
 
     law = system.initial(secret)
     first = law.sample(jr.normal(start_key, (law.noise_size,), law.mean.dtype))
-    start = (first, system.initial_external())
+    start = (first, system.first_external())
     (last, _), (states, external) = jax.lax.scan(step, start, jr.split(run_key, steps))
     return jnp.concatenate([states, last[None]]), external
 

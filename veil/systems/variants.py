@@ -9,8 +9,9 @@ from jaxtyping import Array, ArrayLike, Float
 
 from veil.laws import Gaussian
 from veil.registry import system_name
-from veil.systems.base import Field, Nouns, Prior, Scenario, System
-from veil.types import External, Noise, Scalar, Secret, Shared, State
+from veil.systems.base import CostPart, Field, Nouns, Prior, Scenario, System, series_of
+from veil.systems.series import Series
+from veil.types import Answer, External, Noise, Scalar, Secret, Shared, State
 
 # pyright: reportIncompatibleVariableOverride=false
 # A wrapper learns from its inner system what other systems state in their class.
@@ -47,6 +48,31 @@ class Variant(System):
         return self.inner.reaction_noise_size
 
     @property
+    def exogenous_fields(self) -> tuple[Field, ...]:
+        """As in the inner system."""
+        return self.inner.exogenous_fields
+
+    @property
+    def series(self) -> Series | None:
+        """As in the inner system."""
+        return series_of(self.inner)
+
+    @property
+    def timed(self) -> bool:
+        """As in the inner system."""
+        return self.inner.timed
+
+    @property
+    def step_seconds(self) -> Scalar | float | None:
+        """As in the inner system."""
+        return self.inner.step_seconds
+
+    @property
+    def cost_fields(self) -> tuple[CostPart, ...]:
+        """As in the inner system."""
+        return self.inner.cost_fields
+
+    @property
     def quantity_fields(self) -> tuple[Field, ...]:
         """As in the inner system."""
         return self.inner.quantity_fields
@@ -56,17 +82,19 @@ class Variant(System):
         """As in the inner system."""
         return self.inner.nouns
 
-    def initial_external(self) -> External:
+    def initial_external(self) -> Answer:
         """As in the inner system."""
         return self.inner.initial_external()
 
-    def react(self, external: External, shared: Shared | None, noise: Noise) -> External:
+    def react(self, external: External, shared: Shared | None, noise: Noise) -> Answer:
         """As in the inner system."""
         return self.inner.react(external, shared, noise)
 
-    def cost(self, secret: Secret, state: State, after: State, shared: Shared) -> Scalar:
+    def cost(
+        self, secret: Secret, state: State, after: State, shared: Shared, external: External
+    ) -> Scalar | Mapping[str, Scalar]:
         """As in the inner system."""
-        return self.inner.cost(secret, state, after, shared)
+        return self.inner.cost(secret, state, after, shared, external)
 
     def distortion(self, state: State, shared: Shared) -> Scalar:
         """As in the inner system."""
@@ -157,6 +185,47 @@ class WithResolution(Variant):
         return self.inner.misspecified_models()
 
 
+class WithSeries(Variant):
+    """A system with other exogenous series: another week, another tariff, or another first row.
+
+    Attributes:
+        inner: the system.
+        given: its series here, with the names of its `exogenous_fields`.
+    """
+
+    inner: System
+    given: Series
+
+    def __init__(self, inner: System, given: Series):
+        self.inner, self.given = inner, given
+
+    @property
+    def series(self) -> Series:
+        """The series given."""
+        return self.given
+
+    @property
+    def prior(self) -> Prior:
+        """As in the inner system."""
+        return self.inner.prior
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """As in the inner system."""
+        return self.inner.initial(secret)
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """As in the inner system."""
+        return self.inner.transition(secret, state, external)
+
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """Those of the inner system."""
+        return self.inner.scenarios()
+
+    def misspecified_models(self) -> Mapping[str, System]:
+        """Those of the inner system."""
+        return self.inner.misspecified_models()
+
+
 def with_resolution(system: System, resolution: float | Mapping[str, float]) -> System:
     """The same system with a sensor that rounds, and releases on a public grid.
 
@@ -197,8 +266,10 @@ def without_sensor(system: System) -> System:
 
 
 def name_of(system: System) -> str:
-    """The name of a system in tables, files and reports; a sensor that rounds does not change it."""
-    return system_name(type(without_sensor(system)).__name__)
+    """The name of a system in tables, files and reports; a sensor or other series do not change it."""
+    while isinstance(system, WithResolution | WithSeries):
+        system = system.inner
+    return system_name(type(system).__name__)
 
 
 def resolution_of(system: System) -> dict[str, float]:
