@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from paper.reproduction.options import Extent
 from paper.reproduction.printed import Who
 from veil.registry import LEARNERS
 from veil.settings import ObjectiveWeights, PolicyDesign, Preset
@@ -38,8 +37,8 @@ class Column:
         run: the column whose training it shares, if not its own.
         seed: added to that of the reproduction.
         weights: of the objective.
-        part: "default" columns are always measured, those of the "full" run only in it, and an "extra" one
-            only where it is named.
+        part: "default" columns are always measured, an "extra" one only where it is named; those of the
+            full run are trained in it, and told by the looks of their training.
     """
 
     name: str
@@ -53,18 +52,6 @@ class Column:
     seed: int = 0
     weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     part: Literal["default", "full", "extra"] = "default"
-
-    def extent(self, whole: Extent) -> Extent:
-        """How much is measured of it: less of what only the full run has."""
-        if self.part != "full":
-            return whole
-        return replace(
-            whole,
-            table_episodes=min(whole.table_episodes, 16),
-            audit_episodes=min(whole.audit_episodes, 64),
-            read_episodes=min(whole.read_episodes, 8),
-            bound_episodes=min(whole.bound_episodes, 2),
-        )
 
 
 def _truth(system: "System") -> "Policy":
@@ -112,7 +99,7 @@ def _on_the_grid(preset: Preset, updates: int, every: int) -> Preset:
 
 _PRINTED, _A2C = LEARNERS[PRINTED_LEARNER](), LEARNERS["a2c_printed"]()
 
-LONG = 160  # updates of the long discrete training, of 32 episodes each
+LONG = 100  # updates of the long discrete training, of 32 episodes each
 
 COLUMNS = (
     Column(TRUE, "True Data", make=_truth, printed="true"),
@@ -121,15 +108,15 @@ COLUMNS = (
     Column(
         "discrete_printed",
         "Discrete Policy (A2C, plain credit, 1e-3)",
-        _on_the_grid(_A2C, 50, 25),
+        _on_the_grid(_A2C, 30, 15),
         printed="discrete",
         which="last",
     ),
-    Column("discrete", "Discrete Policy (A2C, our credit)", _on_the_grid(LEARNERS["a2c"](), 60, 30)),
+    Column("discrete", "Discrete Policy (A2C, our credit)", _on_the_grid(LEARNERS["a2c"](), 40, 20)),
     Column("ddpg_untrained", "DDPG as printed, untrained", _PRINTED, which="first", run=PRINTED_LEARNER),
     Column(PRINTED_LEARNER, "DDPG as printed, last iterate", _PRINTED, printed="continuous", which="last"),
     Column("ddpg_printed_best", "DDPG as printed, best of looks", _PRINTED, run=PRINTED_LEARNER),
-    Column("ddpg", "DDPG, repaired, with limits", _shortened(LEARNERS["ddpg"](), 40, 20)),
+    Column("ddpg", "DDPG, repaired, with limits", _shortened(LEARNERS["ddpg"](), 30, 15)),
     Column(NOISE, "Gaussian noise", like="ddpg"),
     Column(
         "pathwise_plain",
@@ -143,7 +130,7 @@ COLUMNS = (
     *(
         Column(
             f"{PRINTED_LEARNER}_{seed}",
-            f"DDPG as printed, seed {seed}, last iterate",
+            f"DDPG as printed, seed {seed}",
             _PRINTED,
             which="last",
             seed=seed,
@@ -153,7 +140,7 @@ COLUMNS = (
     ),
     Column(
         "ddpg_printed_no_privacy",
-        "DDPG as printed, ρ = 0, last iterate",
+        "DDPG as printed, ρ = 0",
         _PRINTED,
         which="last",
         weights=ObjectiveWeights(privacy_weight=0.0),
@@ -162,7 +149,7 @@ COLUMNS = (
     Column(
         "discrete_long",
         "Discrete Policy (A2C, plain credit, 1e-3, long)",
-        _on_the_grid(_A2C, LONG, 40),
+        _on_the_grid(_A2C, LONG, 25),
         which="last",
         part="full",
     ),
@@ -174,15 +161,13 @@ NAMES = tuple(column.name for column in COLUMNS)
 BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def selected(only: Iterable[str], full: bool = False) -> tuple[Column, ...]:
-    """These columns and what they are compared with, in the order of all tables; the usual ones by default.
+MORE = tuple(column for column in COLUMNS if column.part == "full")
+"""The trainings that only the full run has."""
 
-    Args:
-        only: names of columns.
-        full: whether those of the full run are usual.
-    """
-    parts = ("default", "full") if full else ("default",)
-    wanted = set(only) or {column.name for column in COLUMNS if column.part in parts}
+
+def selected(only: Iterable[str]) -> tuple[Column, ...]:
+    """These columns and what they are compared with, in the order of all tables; by default the usual."""
+    wanted = set(only) or {column.name for column in COLUMNS if column.part == "default"}
     wanted |= {BY_NAME[name].like for name in wanted} | {TRUE}
     return tuple(column for column in COLUMNS if column.name in wanted)
 

@@ -60,10 +60,11 @@ class Course:
 def courses(work: Work) -> dict[str, Course]:
     """Of all trainings behind the columns, by the name of the column that each belongs to."""
     found = {}
-    for column in work.learned:
+    for column in (*work.learned, *work.more):
         if column.run and column.run in found:
             continue
         study = work.study(column.name)
+        _ = study.as_trained
         lines, run = study.history, runs.Run.load(study.run)
         assert run.result is not None and isinstance(run.settings, runs.Settings)
         training, result = run.settings.training, run.result

@@ -12,7 +12,7 @@ import numpy as np
 from paper.reproduction import stages
 from paper.reproduction.adapt import from_equilibrium, with_particles, with_system
 from paper.reproduction.charges import chargeable
-from paper.reproduction.columns import BY_NAME, Column, selected, settings
+from paper.reproduction.columns import BY_NAME, MORE, Column, selected, settings
 from paper.reproduction.options import Extent
 from paper.reproduction.stages import Arrays
 from veil.distortion import expected_distance
@@ -46,7 +46,7 @@ class Work:
         folder: where every stage is kept once it is done.
         only: names of columns; those that they are compared with come along.
         report: called with the column, the stage, how far that is, and of how much.
-        full: whether the columns of the full run are among them.
+        full: whether the trainings of the full run belong to it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Work:
         full: bool = False,
     ):
         self.extent, self.folder, self.report, self.full = extent, folder, report, full
-        self.columns = selected(only, full)
+        self.columns, self.more = selected(only), MORE if full else ()
         self._studies: dict[str, Study] = {}
 
     def study(self, name: str) -> "Study":
@@ -77,7 +77,7 @@ class Study:
     """One column: its policy, and what was measured of it. Everything is made when it is first asked for."""
 
     def __init__(self, work: Work, column: Column):
-        self.work, self.column, self.extent = work, column, column.extent(work.extent)
+        self.work, self.column, self.extent = work, column, work.extent
         self.part = "policy"
 
     def progress(self, stage: str, done: int, total: int) -> None:

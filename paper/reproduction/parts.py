@@ -28,7 +28,7 @@ def figure_2(work: Work) -> list[Path]:
 def _per_column(work: Work, name: str, draw: Callable[..., Path]) -> list[Path]:
     paths = []
     for column in work.learned:
-        if column.part == "full" or column.run:  # their numbers are in the tables
+        if column.run:  # their numbers are in the tables
             continue
         study = work.study(column.name)
         assert study.read is not None  # learned policies publish their kernels
@@ -50,7 +50,7 @@ def table_2(work: Work) -> list[Path]:
 
 def learning_curves(work: Work) -> list[Path]:
     """Leakage and distortion over the time of training, all learned columns in one picture."""
-    own = [column for column in work.learned if not column.run and column.part != "full"]
+    own = [column for column in work.learned if not column.run]
     lines = {column.title: work.study(column.name).history for column in own}
     made = [figures.learning(lines, _pictures(work) / "learning_curves.png")] if lines else []
     found = courses(work)

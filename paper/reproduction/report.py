@@ -6,7 +6,7 @@ from paper import study_readings
 from paper.reproduction import tables
 from paper.reproduction.claims import Claim
 from paper.reproduction.columns import PRINTED_LEARNER
-from paper.reproduction.courses import SETTLED, WINDOW, Course
+from paper.reproduction.courses import SETTLED, WINDOW, Course, Look
 from paper.reproduction.engine import Work
 from paper.reproduction.options import DEFAULT
 from paper.reproduction.summary import Summary
@@ -65,7 +65,7 @@ def results(
         _privacy_words(work),
         tables.table_3(found),
         *_doubts(found),
-        *_printed_seeds(found, trained),
+        *_printed_seeds(trained),
         *_readings(),
         "## Trainings\n",
         _trainings(trained),
@@ -106,20 +106,12 @@ def _how(work: Work, commit: str) -> str:
     if extent.training_fraction < 1.0:
         note += f"Trainings were cut to {extent.training_fraction:.0%} of their usual updates. "
     sources = f"version {__version__}, sources {commit}" if commit else f"version {__version__}"
-    rest = (
-        ""
-        if not work.full
-        else (
-            " Columns that only the full run has (seeds, ρ = 0, the long discrete training) are measured on "
-            "fewer episodes: 16 per θ in Tables 1 and 2, 64 audited."
-        )
-    )
     return (
         f"{note}Written by `{command}`, {sources}, seed {extent.seed}: {extent.steps} "
         f"releases per episode, {extent.table_episodes} episodes per θ in Tables 1 and 2, "
         f"{extent.audit_episodes} audited episodes per policy, {extent.read_episodes} per θ in Figures 1 and "
         f"2, {extent.bound_episodes} per θ for the paper's bound. Policies that track by particles are "
-        f"evaluated with {extent.particles} per secret.{rest} Where Veil reads the paper differently is in "
+        f"evaluated with {extent.particles} per secret. Where Veil reads the paper differently is in "
         "`paper/deviations.md`; all numbers of this page are in `paper/results.json`.\n"
     )
 
@@ -175,39 +167,40 @@ def _doubts(found: dict[str, Summary]) -> list[str]:
     return ["Not bounded from above:\n", *lines, ""] if lines else []
 
 
-def _printed_seeds(found: dict[str, Summary], trained: dict[str, Course]) -> list[str]:
+def _printed_seeds(trained: dict[str, Course]) -> list[str]:
     """The printed learner, one row per training: before, on the way, at the end."""
     rows = []
     for name, course in trained.items():
-        if course.learner != PRINTED_LEARNER or name not in found:
+        if course.learner != PRINTED_LEARNER:
             continue
-        one, looks = found[name], course.looks
-        kept = next(look for look in looks if look.update == course.best)
+        first, last = course.looks[0], course.looks[-1]
+        kept = next(look for look in course.looks if look.update == course.best)
         settled = "–" if course.change is None else f"{course.change:.1%}"
-        explained = "–" if one.reader is None else f"{one.reader.explained:.0%}"
         rows.append(
             (
-                f"{course.seed}" + ("" if one.column.weights.privacy_weight else ", ρ = 0"),
-                f"{max(looks[0].lower, 0.0):.3f} to {looks[0].upper:.3f}",
-                *(tables.leakage_text(one), f"{one.distortion.value:.2f}", explained),
-                f"{max(kept.lower, 0.0):.3f} to {kept.upper:.3f} after {kept.update}",
-                *(f"{course.updates}", settled),
+                f"{course.seed}" + (", ρ = 0" if name.endswith("no_privacy") else ""),
+                *(_sides(first), f"{first.distortion:.2f}", _sides(last), f"{last.distortion:.2f}"),
+                *(f"{_sides(kept)} after {kept.update}", f"{course.updates}", settled),
             )
         )
     if not rows:
         return []
     heads = (
-        *("seed", "leakage untrained, nats", "leakage of the last iterate, nats", "its distortion"),
-        *("variance explained", "best of looks, nats", "updates", f"change of mean Q per {WINDOW} updates"),
+        *("seed", "leakage untrained, nats", "distortion", "leakage after the last update", "distortion"),
+        *("best of looks", "updates", f"change of mean Q per {WINDOW} updates"),
     )
     words = (
-        "Each row is a training of the printed learner. Untrained and best of looks are its own looks on "
-        "64 episodes; the last iterate is measured like every column. A training counts as settled where "
-        f"the mean Q of its last {WINDOW} updates differs by less than {SETTLED:.0%} from that of the "
-        f"{WINDOW} "
-        "before.\n"
+        "Each row is a training of the printed learner by its looks: mean lower to mean upper side of the "
+        "leakage "
+        "on 64 episodes that it does not learn from. A training counts as settled where the mean Q of its "
+        "last "
+        f"{WINDOW} updates differs by less than {SETTLED:.0%} from that of the {WINDOW} before.\n"
     )
     return ["## The printed learner, training by training\n", words, tables.markdown(heads, rows)]
+
+
+def _sides(look: Look) -> str:
+    return f"{max(look.lower, 0.0):.3f} to {look.upper:.3f}"
 
 
 def _readings() -> list[str]:
