@@ -5,7 +5,7 @@ exactly where they have no noise, by coupling where they depend on a private mem
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -116,7 +116,10 @@ def measure(
     """
     with jax.enable_x64(True):
         double = as_float64(system)
-        return _measure(double, bind(double, recording), make_policy, settings or MeasureSettings(), progress)
+        found = _measure(
+            double, bind(double, recording), make_policy, settings or MeasureSettings(), progress
+        )
+        return replace(found, notes=recording.notes)
 
 
 def _measure(
