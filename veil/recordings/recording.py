@@ -126,7 +126,7 @@ def fitted(signal: Signal, field: Field, at: Callable[[SupportsIndex], str], sou
         at: says where a row is.
         source: name of the source, for messages.
     """
-    given, remarks = signal.given, list(signal.remarks)
+    given, remarks = signal.unit, list(signal.remarks)  # what is in the unit of the field already stays so
     if not given:
         end = ending(split_header(signal.header)[0])
         if field.unit and end and conversion(end, field.unit) is not None:
@@ -168,7 +168,8 @@ def fitted(signal: Signal, field: Field, at: Callable[[SupportsIndex], str], sou
             f"{field.name}=UNIT."
         )
     return Signal(
-        *(field.name, signal.header, field.unit, given, values, factor * signal.step, tuple(remarks))
+        *(field.name, signal.header, field.unit, signal.given or given, values),
+        *(factor * signal.step, tuple(remarks)),
     )
 
 
