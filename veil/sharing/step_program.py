@@ -6,7 +6,7 @@ cache of compiled programs.
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -305,7 +305,7 @@ class StepEngine:
         given = self._inputs(state, external, left, missing, shared)
         belief, memory, public, found = self._program(*given)
         public = jax.tree.map(np.asarray, public)
-        public = replace(public, shared=in_decimals(public.shared, self._grid))
+        public = eqx.tree_at(lambda one: one.shared, public, in_decimals(public.shared, self._grid))
         own = (np.asarray(one) for one in found)
         return PendingStep(self.step + 1, public, belief, np.asarray(memory), state, external, *own)
 
