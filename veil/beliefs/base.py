@@ -5,6 +5,7 @@ include y_t: the leakage of y_t is computed from it. `update` then includes y_t.
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -34,7 +35,16 @@ class Health(eqx.Module):
 
 
 class Belief(eqx.Module):
-    """The distribution of (Θ, X_t) given the public history before y_t."""
+    """The distribution of (Θ, X_t) given the public history before y_t.
+
+    Attributes:
+        secrets: of the prior.
+        log_masses: of each secret.
+        models_rounding: whether releases are predicted from the rounded states that a policy reads. Where
+            they are not, charges by this belief are for fine sensors only.
+    """
+
+    models_rounding: ClassVar[bool] = True
 
     secrets: eqx.AbstractVar[Float[Array, "K P"]]
     log_masses: eqx.AbstractVar[Float[Array, " K"]]

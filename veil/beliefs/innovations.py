@@ -22,12 +22,15 @@ ROUND_OFF = 64.0
 
 EXCLUDED = -1e6  # log density of what a forecast without noise did not foresee
 
+CERTAIN = 100.0  # log density of what it did: more than any forecast with noise gives to a point
+
 
 class Innovation(eqx.Module):
     """Each release against its forecast, whitened: axis i given the axes before it (batched [T]).
 
     Under the model `scores` are independent and standard normal. They are zero where there is no noise or
-    nothing was released; the log density is zero there too.
+    nothing was released. The log density is zero where nothing was released, and `CERTAIN` where a forecast
+    without noise came true: a secret that foresees a number exactly beats all that leave it open.
     """
 
     scores: Float[Array, "*T Y"]
@@ -60,7 +63,7 @@ def innovations(
         law: Gaussian, now: tuple[External, Shared, Bool[Array, ""], Any]
     ) -> tuple[Gaussian, Innovation]:
         external, shared, new, known = now
-        after, surprise = _compare(lambda state: observe(state, known), law, shared)
+        after, surprise = compare(lambda state: observe(state, known), law, shared)
         kept = jax.tree.map(lambda left, right: jnp.where(new, left, right), after, law)
         silent = jax.tree.map(lambda leaf: jnp.where(new, leaf, 0.0), surprise)
         return move(system, secret, kept, external), silent
@@ -68,11 +71,16 @@ def innovations(
     return jax.lax.scan(step, system.initial(secret), (external, shared, fresh, given))[1]
 
 
-def _compare(output: Callable[[State], Shared], law: Gaussian, shared: Shared) -> tuple[Gaussian, Innovation]:
+def compare(output: Callable[[State], Shared], law: Gaussian, shared: Shared) -> tuple[Gaussian, Innovation]:
     """The law of the state given the release, and the surprise, by Gram-Schmidt on the rows of ∂y/∂z.
 
     With x = m + A z and W the orthonormal rows found, the scores are W z, so that the posterior of z has
-    mean Wᵀ scores and covariance I − WᵀW.
+    mean Wᵀ scores and covariance I − WᵀW. Exact where the output is affine.
+
+    Args:
+        output: what is released of a state, without noise.
+        law: of the state, before the release.
+        shared: the release.
     """
     centre, rows = output(law.mean), jax.jacfwd(output)(law.mean) @ law.scale
     axes: list[Array] = []
@@ -91,7 +99,7 @@ def _compare(output: Callable[[State], Shared], law: Gaussian, shared: Shared) -
         axes.append(jnp.where(alive, rest / sd, 0.0))
         scores.append(jnp.where(alive, miss / sd, 0.0))
         density = -0.5 * (scores[-1] ** 2 + LOG_TWO_PI) - jnp.log(sd)
-        certain = jnp.where(jnp.abs(miss) <= tolerance, 0.0, EXCLUDED)
+        certain = jnp.where(jnp.abs(miss) <= tolerance, CERTAIN, EXCLUDED)
         densities.append(jnp.where(alive, density, certain))
     frame, found = jnp.stack(axes), jnp.stack(scores)
     mean = law.mean + law.scale @ (frame.T @ found)

@@ -92,8 +92,6 @@ class Policy(eqx.Module):
         has_belief: whether the policy keeps a belief that includes the releases, from which they can be
             charged.
         has_memory: whether the releases depend on a private memory.
-        recovers_noise: whether they are a public function of the noise that the owner recovers from its
-            readings by its own model, of the public input, and of independent noise.
         shares_truth: whether every release is the output itself, or a repetition.
         finest: step of the public grid that releases are emitted on along axes whose field has no resolution,
             in the unit of the field; 0 emits them as computed. A policy whose releases are equal for all
@@ -103,7 +101,6 @@ class Policy(eqx.Module):
     system: eqx.AbstractVar[System]
     has_belief: ClassVar[bool] = True
     has_memory: ClassVar[bool] = False
-    recovers_noise: ClassVar[bool] = False
     shares_truth: ClassVar[bool] = False
     finest: ClassVar[float] = 0.0
 
@@ -288,11 +285,6 @@ class Sensed(Wrapping):
     def has_memory(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As the inner policy."""
         return self.inner.has_memory
-
-    @property
-    def recovers_noise(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the inner policy."""
-        return self.inner.recovers_noise
 
     @property
     def shares_truth(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

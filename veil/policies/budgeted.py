@@ -78,6 +78,11 @@ class BudgetedBelief(Belief):
         return self.account.log_masses
 
     @property
+    def models_rounding(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the account."""
+        return self.account.models_rounding
+
+    @property
     def particle_count(self) -> int:
         """Those of the account."""
         return self.account.particle_count

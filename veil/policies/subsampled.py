@@ -53,6 +53,11 @@ class Remembering(Belief):
         return self.inner.log_masses
 
     @property
+    def models_rounding(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the inner belief."""
+        return self.inner.models_rounding
+
+    @property
     def particle_count(self) -> int:
         """Those of the inner belief."""
         return self.inner.particle_count
