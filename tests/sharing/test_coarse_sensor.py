@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import veil
-from tests.evaluation.test_part_of_state import hidden
+from tests.hidden_plane import Hidden, hidden
 from tests.rounded_gain import Solver
 from veil.beliefs.readings import own_noise
 from veil.cli.ledger import sums as ledger_sums
@@ -79,7 +79,7 @@ def test_accepted_all_the_same_the_ledger_and_its_totals_say_so(tmp_path):
         assert not sharer.unproved, "nothing to accept"
 
 
-class Correlated(type(hidden())):
+class Correlated(Hidden):
     """The same plane with noise of this factor."""
 
     factor = np.eye(2)
@@ -90,8 +90,7 @@ class Correlated(type(hidden())):
 
 
 def correlated(factor):
-    made = type("Other", (Correlated,), {"factor": np.asarray(factor)})
-    return made(*(getattr(hidden(), field.name) for field in dataclasses.fields(hidden())))
+    return hidden(type("Other", (Correlated,), {"factor": np.asarray(factor)}))
 
 
 def test_the_noise_of_a_field_is_what_the_others_do_not_tell(float64):
