@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from veil.policies.base import sensed
+from veil.systems.variants import without_sensor
 
 REACH = 7.0  # of the states, on both sides of zero
 
@@ -27,7 +28,8 @@ class Solver:
 
     def __init__(self, system, policy):
         self.step, self.out = system.state_fields[0].resolution, system.shared_fields[0].resolution
-        self.gains, self.noise = np.asarray(system.prior.secrets)[:, 0], float(system.sd)
+        plain = without_sensor(system)
+        self.gains, self.noise = np.asarray(system.prior.secrets)[:, 0], float(plain.sd)
         self.masses = np.exp(np.asarray(system.prior.log_masses))
         inside = max(8, int(np.ceil(10 * self.step / self.noise)))  # points per cell
         count = int(np.ceil(REACH / self.step))
@@ -35,7 +37,7 @@ class Solver:
         places = self.step * ((np.arange(inside) + 0.5) / inside - 0.5)
         self.states = (self.readings[:, None] + places[None]).ravel()
         self.cell, self.width = np.repeat(np.arange(len(self.readings)), inside), self.step / inside
-        start = _normal(self.states, 0.0, float(system.initial_sd)) * self.width
+        start = _normal(self.states, 0.0, float(plain.initial_sd)) * self.width
         self.start = start / start.sum()
         secrets, readings = system.prior.secrets, jnp.asarray(self.readings)[:, None]
 

@@ -1,8 +1,8 @@
 """A sensor too coarse for charges that leave rounding out is refused, or the ledger says so."""
 
-import dataclasses
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -42,7 +42,7 @@ def test_a_sensor_coarser_than_half_the_noise_of_a_step_is_refused(policy):
         assert not sharer.unproved and "unproved" not in sharer.ledger.about
 
 
-def test_each_field_is_held_against_its_own_noise():
+def test_each_field_is_held_against_its_own_noise(float64):
     """Speeds have a noise of 0.02 m/s, spacings of 0.1 m."""
     policy = Transport(Platoon(), jnp.asarray([0.06, 0.1]))
     with pytest.raises(
@@ -126,18 +126,18 @@ def charged_and_true(step, particles=0, episodes=18, steps=12):
         records = play_episodes(nominal(system), made, steps, np.arange(episodes), key=jr.key(5))
         solve, public = Solver(system, sensed(policy)), records.public
         charges = np.asarray(public.features)[:, :, -3].sum(axis=1)
-        inner = dataclasses.replace(public, features=public.features[:, :, : -3 - 1])
+        inner = eqx.tree_at(lambda one: one.features, public, public.features[:, :, : -3 - 1])
         rows = [jax.tree.map(lambda leaf, e=e: jnp.asarray(leaf[e]), inner) for e in range(episodes)]
         truth = np.array([solve(row).information.sum() for row in rows])
         return charges, truth
 
 
 def test_charges_of_kalman_filters_hold_at_half_the_noise_and_fall_short_beyond():
-    """By exact sums next to nothing leaks at half the noise; at four times the noise, more than charged."""
+    """By exact sums: the variance of a cell is all that rounding leaves at half the noise, not at four times."""
     charges, truth = charged_and_true(FINE)
-    assert np.all(truth >= -1e-12) and truth.mean() - charges.mean() < 1e-3
+    assert 1e-6 < truth.mean() < 1e-5 and charges.mean() == pytest.approx(truth.mean(), rel=0.05)
     charges, truth = charged_and_true(1.2)
-    assert truth.mean() - 4.0 * truth.std() / np.sqrt(len(truth)) > charges.mean() + 1e-3
+    assert truth.mean() - 4.0 * truth.std() / np.sqrt(len(truth)) > 2.0 * charges.mean() > 0.0
 
 
 def test_charges_by_particles_cover_what_leaks_at_a_coarse_resolution():

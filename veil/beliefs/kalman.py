@@ -29,8 +29,8 @@ class KalmanBelief(Belief):
     Updates act on the noise of that factor, where the prior is N(0, I): nothing is subtracted from a
     covariance, so definiteness cannot be lost, and a degenerate law (a known start) needs no exception.
 
-    Behind a sensor the releases are predicted from the state before rounding: a filter that linearises would
-    take the jumps of the rounding for information.
+    Behind a sensor the release is linearised before rounding, since a filter would take the jumps of the
+    rounding for information; the variance of a cell is added as noise.
     """
 
     models_rounding: ClassVar[bool] = False

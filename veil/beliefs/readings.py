@@ -245,7 +245,7 @@ def own_noise(system: System) -> Float[np.ndarray, " N"]:
     def scales(secret: Secret) -> Float[Array, "J N N"]:
         start = system.initial(secret)
         away = 2.0 * start.scale.T
-        states = jnp.concatenate([start.mean[None], start.mean + away, start.mean - away])
+        states = jnp.concatenate([start.mean[None], start.mean[None] + away, start.mean[None] - away])
         return jax.vmap(lambda state: system.transition(secret, state, external).scale)(states)
 
     size = len(system.state_fields)

@@ -1,6 +1,7 @@
 """The contract of a sharing policy: from public knowledge to the kernel of a release."""
 
 import abc
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -60,6 +61,10 @@ class Decision(Kernel):
         """The same, with a kernel that does not round the state."""
         kernel = None if self.kernel is None else self.kernel.before_rounding()
         return eqx.tree_at(lambda one: one.kernel, self, kernel, is_leaf=lambda one: one is None)
+
+    def cell_spread(self) -> Float[Array, " N"] | None:
+        """That of the kernel."""
+        return None if self.kernel is None else self.kernel.cell_spread()
 
     def numbers(self) -> "Decision":
         """The same without kernel and value, small enough to leave the compiled step."""
@@ -340,6 +345,10 @@ class SensedKernel(Kernel):
     def before_rounding(self) -> "SensedKernel":
         """The same at the state itself: to a filter that linearises, the jumps would be information."""
         return SensedKernel(self.inner.before_rounding(), (0.0,) * len(self.states), self.outputs)
+
+    def cell_spread(self) -> Float[Array, " N"] | None:
+        """Uniform noise as wide as a step has this sd."""
+        return jnp.asarray(self.states, float) / math.sqrt(12.0) if any(self.states) else None
 
     def _emitted(self, law: Law) -> Law:
         return law.on_grid(self.outputs) if any(self.outputs) else law

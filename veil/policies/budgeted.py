@@ -32,6 +32,10 @@ class BlurredKernel(Kernel):
         """The same around a kernel that does not round the state."""
         return BlurredKernel(self.inner.before_rounding(), self.sd)
 
+    def cell_spread(self) -> Float[Array, " N"] | None:
+        """That of the inner kernel."""
+        return self.inner.cell_spread()
+
     def __call__(self, secret: Secret, state: State) -> Law:
         """The law of the sum."""
         return self.inner(secret, state).blurred(self.sd)

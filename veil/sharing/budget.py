@@ -24,7 +24,7 @@ from veil.types import State
 
 PARTICLES = 81  # per secret, where particles charge and nobody said how many
 
-FINE = 0.5  # of the noise of a step: up to this resolution charges may leave rounding out
+FINE = 0.5  # of the noise of a step: up to this resolution rounding may be taken for Gaussian noise
 
 
 def budgeted(
@@ -65,7 +65,7 @@ def budgeted(
 
 @dataclass(frozen=True)
 class CoarseField:
-    """A field of the state that is read in steps too coarse for charges that leave rounding out.
+    """A field of the state that is read in steps too coarse for charges by Kalman filters.
 
     Attributes:
         field: with its resolution.
@@ -82,12 +82,12 @@ class CoarseField:
 
 
 def coarse_fields(policy: Budgeted) -> tuple[CoarseField, ...]:
-    """The fields whose rounding the charges of this policy leave out although it is coarse.
+    """The fields that are read too coarsely for the charges of this policy.
 
-    A belief that linearises predicts releases from the state before rounding. Where a resolution is at most
-    half the noise of a step, the place of the state in its cell is as good as uniform and independent of the
-    past, under every secret alike. Where it is coarser, or where a field has no noise of its own, nothing is
-    proved about its charges. Fields that no release depends on do not count.
+    A belief that linearises takes rounding for independent Gaussian noise. Where a resolution is at most half
+    the noise of a step this is close: the place of the state in its cell is as good as uniform and
+    independent of the past (docs/resolution.md). Where it is coarser, or where a field has no noise of its
+    own, nothing is proved about its charges. Fields that no release depends on do not count.
     """
     system = policy.system
     if not any(state_grid(system)):

@@ -96,7 +96,7 @@ class Sharer:
         alarmed: the step of the alarm; 0 without one. Charges mean nothing from this step on.
         optional: fields of the state that no release depends on, and that need not be given: nobody measures
             the envelope of a building. The alarm watches only steps where all are given.
-        unproved: names of the fields whose rounding the charges leave out although it is coarse.
+        unproved: names of the fields that are read too coarsely for the charges to be proved.
     """
 
     def __init__(
