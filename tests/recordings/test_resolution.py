@@ -141,7 +141,8 @@ def test_given_the_resolution_a_part_of_the_state_counts_with_its_cells(step, cl
     system, errors = hidden(), []
     for seed in range(4):
         readings, inputs = plane_path((0.6, 0.5), step, 5, seed)
-        log = Log("plane", np.stack([readings, np.zeros(5)], axis=1), inputs[:, None], (True, False))
+        rows = np.stack([readings, np.zeros(5)], axis=1)
+        log = made.recorded(system, rows, inputs[:, None], (True, False))
         secrets = np.asarray(system.prior.secrets)
         exact = made.softmax(np.array([box_log_probability(one, readings, inputs, step) for one in secrets]))
         found, taken = measure(with_resolution(system, step), log), measure(system, log)
@@ -167,7 +168,7 @@ def test_given_the_resolution_every_second_reading_counts_with_its_cell():
         return found
 
     exact = made.softmax(np.array([log_probability(gain) for gain in made.GAINS]))
-    log = Log("loop", readings, push, (True,))
+    log = made.recorded(Gain(), readings, push)
     found = measure(with_resolution(Gain(), step), log, lambda model: Subsampled(Truth(model), 2))
     taken = measure(Gain(), log, lambda model: Subsampled(Truth(model), 2))
     assert found.method.endswith("readings with the spread of their cells")

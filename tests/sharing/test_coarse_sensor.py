@@ -133,7 +133,7 @@ def charged_and_true(step, particles=0, episodes=18, steps=12):
 
 
 def test_charges_of_kalman_filters_hold_at_half_the_noise_and_fall_short_beyond():
-    """By exact sums: the variance of a cell is all that rounding leaves at half the noise, not at four times."""
+    """By exact sums: up to half the noise rounding is Gaussian noise, at four times the noise it is not."""
     charges, truth = charged_and_true(FINE)
     assert 1e-6 < truth.mean() < 1e-5 and charges.mean() == pytest.approx(truth.mean(), rel=0.05)
     charges, truth = charged_and_true(1.2)

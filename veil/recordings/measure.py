@@ -134,16 +134,9 @@ def _measure(
     whole = sees_state(exact, Truth(exact)) and all(log.seen)
     every = (True,) * len(system.shared_fields)
     telling = needs(system).telling if whole else every
-<<<<<<< HEAD
-    # A reading is the rounded state where the whole state is recorded; elsewhere values count as exact.
-    rounded = whole and any(state_grid(model))
-    seen = [_as_it_is(*both, rounded) for both in zip(models, paths, strict=True)]
-    fit = _fit(models, paths, seen, telling if true else every, rounded)  # a filter relies on all axes
-=======
     rounded = any(state_grid(model))
-    seen = _as_it_is(model, path, whole)
-    fit = _fit(model, path, seen, telling if true else every, whole)  # a filter relies on all axes
->>>>>>> f6b4c8d (measure allows for rounding of a part of the state; frontier.json says the resolution; docs (not run yet))
+    seen = [_as_it_is(*both, whole) for both in zip(models, paths, strict=True)]
+    fit = _fit(models, paths, seen, telling if true else every, whole)  # a filter relies on all axes
     believed = _believed(settings, fit, model)
     densities = np.concatenate(
         [np.asarray(one.log_density)[:, : int(path.length)] for one, path in zip(seen, paths, strict=True)],
@@ -250,35 +243,19 @@ def _columns(model: System, log: Bound, path: RecordedPath, best: int, rounded: 
     )
 
 
-<<<<<<< HEAD
 def _scores(seen: Sequence[Innovation], paths: Sequence[RecordedPath], best: int) -> np.ndarray:
     """The residuals of one secret, stretch after stretch; the first row of each is known beforehand."""
     return np.concatenate(
         [np.asarray(one.scores)[best, 1 : int(path.length)] for one, path in zip(seen, paths, strict=True)]
-=======
-def _fit(
-    model: RecordedStart, path: RecordedPath, seen: Innovation, counts: tuple[bool, ...], whole: bool
-) -> RecordingFit:
-    """Examine the residuals of the secret that explains the recording best."""
-    steps, secrets = int(path.length), np.asarray(model.prior.secrets)
-    best = int(np.argmax(np.nan_to_num(np.asarray(seen.log_density).sum(axis=(1, 2)), nan=-np.inf)))
-    scores = np.asarray(seen.scores)[best, 1:steps]  # the first row is known beforehand
-    axes = examine_residuals(scores, tuple(field.name for field in model.shared_fields), counts)
-    free = free_fit(
-        lambda secret: float(_log_likelihood(model, path, whole, jnp.asarray(secret))),
-        secrets,
-        best,
-        [(field.low, field.high) for field in model.secret_fields],
->>>>>>> f6b4c8d (measure allows for rounding of a part of the state; frontier.json says the resolution; docs (not run yet))
     )
 
 
 def _fit(
-    models: Sequence[System],
+    models: Sequence[RecordedStart],
     paths: Sequence[RecordedPath],
     seen: Sequence[Innovation],
     counts: tuple[bool, ...],
-    rounded: bool,
+    whole: bool,
 ) -> RecordingFit:
     """Examine the residuals of the secret that explains all stretches best."""
     model, secrets = models[0], np.asarray(models[0].prior.secrets)
@@ -289,7 +266,7 @@ def _fit(
 
     def log_likelihood(secret: np.ndarray) -> float:
         theta = jnp.asarray(secret)
-        return sum(float(_log_likelihood(*both, rounded, theta)) for both in zip(models, paths, strict=True))
+        return sum(float(_log_likelihood(*both, whole, theta)) for both in zip(models, paths, strict=True))
 
     bounds = [(field.low, field.high) for field in model.secret_fields]
     return RecordingFit(axes, len(scores), best, *free_fit(log_likelihood, secrets, best, bounds))
