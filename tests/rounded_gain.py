@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from veil.laws import Gaussian
 from veil.policies.base import sensed
+from veil.systems import Gain
 from veil.systems.variants import without_sensor
 
 REACH = 7.0  # of the states, on both sides of zero
@@ -29,6 +31,7 @@ class Solver:
     def __init__(self, system, policy):
         self.step, self.out = system.state_fields[0].resolution, system.shared_fields[0].resolution
         plain = without_sensor(system)
+        assert isinstance(plain, Gain)
         self.gains, self.noise = np.asarray(system.prior.secrets)[:, 0], float(plain.sd)
         self.masses = np.exp(np.asarray(system.prior.log_masses))
         inside = max(8, int(np.ceil(10 * self.step / self.noise)))  # points per cell
@@ -44,6 +47,7 @@ class Solver:
         def laws(features, external, time):
             kernel = sensed(policy).kernel(features, external, time)
             one = jax.vmap(jax.vmap(kernel, (None, 0)), (0, None))(secrets, readings)
+            assert isinstance(one, Gaussian)
             return one.mean[..., 0], one.scale[..., 0, 0]
 
         self._laws = jax.jit(jax.vmap(laws))

@@ -1,5 +1,7 @@
 """Attacks on rounding: each finds the fault that it was made for, and none finds the randomised transform."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -166,7 +168,7 @@ def test_the_platoon_at_two_decimals_is_known_after_two_releases_unless_transfor
 class OwnCentre(Counterfactual):
     """Releases the first copy, by a kernel of its own."""
 
-    def kernel(self, features, external, time):
+    def kernel(self, features, external, time) -> Any:
         return OwnKernel(self.system)
 
 

@@ -1,6 +1,7 @@
 """The resolution of a recording: found by its digits, and allowed for where it is given."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,7 +131,8 @@ def box_log_probability(secret, readings, inputs, step):
     total = 0.0
     for at, mass in zip(place, weight, strict=True):
         mean = np.array(pushed) + np.array(leads) * (readings[0] + 0.5 * step * at)
-        law = multivariate_normal(mean, maps @ maps.T, seed=1, abseps=1e-8, releps=1e-5, maxpts=100_000)
+        settings: dict[str, Any] = {"seed": 1, "abseps": 1e-8, "releps": 1e-5, "maxpts": 50_000}
+        law = multivariate_normal(mean, cov=maps @ maps.T, **settings)  # pyright: ignore[reportArgumentType]
         total += 0.5 * mass * law.cdf(readings[1:] + step / 2, lower_limit=readings[1:] - step / 2)
     return np.log(total)
 
