@@ -100,7 +100,7 @@ def test_what_is_not_linear_is_filtered(float64):
     bounder, scored = enclosed(system, Truth(system), exact)
     assert bounder.name == "conditional particles" and bounder.particles == 128
     assert scored.leakage.width <= width_limit(scored.leakage.entropy) and scored.leakage.low > 0.0
-    found = evaluate(system, Truth(system), settings=SIZE, candidates=1)
+    found = evaluate(system, Truth(system), settings=SIZE)
     assert found.verdict().name == "certifiable" and found.method == "conditional particles"
 
 
