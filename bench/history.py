@@ -1,8 +1,7 @@
 """The ratios of every version so far, in `bench/history.jsonl`, and what became worse since the last entry.
 
-Ratios to peers in the same run hardly depend on the machine; seconds do, and are not kept. To measure an old
-version anew, put its folder `veil` beside this folder `bench` and run `python -m bench.run --quick --write
---version NAME` there.
+Ratios to peers in the same run hardly depend on the machine; seconds do, and are not kept. Versions from
+before this file were measured anew: their own `python -m bench.run --only ...`, in the environment of today.
 """
 
 import json

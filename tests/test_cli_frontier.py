@@ -119,6 +119,7 @@ def work(monkeypatch):
 def test_the_whole_command_writes_points_files_and_a_picture(finished):
     folder, counts = finished
     content = json.loads((folder / "frontier.json").read_text())
+    assert content["resolution"] == {}
     points = {f"{point['kind']}-{point['value']:g}": point for point in content["points"]}
     assert tuple(points) == NAMES == tuple(counts)
     assert points["noise-8"]["distortion"] == pytest.approx(8 * points["noise-1"]["distortion"])

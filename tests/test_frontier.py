@@ -155,8 +155,10 @@ def test_files_and_picture_hold_every_point(tmp_path):
 def test_a_frontier_comes_back_as_it_was_and_prints_in_a_few_lines(tmp_path):
     unknown = replace(made("plain", 5, 1, 0.2), change=Mean(math.nan, math.inf))
     steered = replace(made("transport", 5, 0.2, 0.01), goal=FrontierGoal("transport", 5.0, (80.0, 20.0)))
-    found = frontier(*NOISE, *DISPLACEMENT, steered, unknown)
+    found = replace(frontier(*NOISE, *DISPLACEMENT, steered, unknown), resolution={"speed": 0.01})
     found.save(tmp_path)
+    assert json.loads((tmp_path / "frontier.json").read_text())["resolution"] == {"speed": 0.01}
+    assert "in steps of: speed 0.01." in found.sentence and found != replace(found, resolution={})
     assert Frontier.load(tmp_path) == found and Frontier.load(str(tmp_path)).sentence == found.sentence
     assert found != replace(found, seed=1) and found != replace(found, points=found.points[:-1])
     lines = str(found).splitlines()

@@ -38,7 +38,7 @@ from veil.settings import (
 )
 from veil.stats import Mean, stratified_mean
 from veil.systems.base import System
-from veil.systems.variants import name_of
+from veil.systems.variants import name_of, resolution_of
 from veil.types import Key, Scalar, as_float32, as_float64
 from veil.version import __version__
 
@@ -317,6 +317,7 @@ class _Run:
             extent.seed,
             extent.price,
             extent.updates,
+            resolution_of(self.system),
         )
 
     def point(self, goal: FrontierGoal) -> Point:

@@ -629,6 +629,10 @@ class Kernel(eqx.Module):
         """The kernel at the state instead of its reading, to be linearised; itself unless a sensor rounds."""
         return self
 
+    def cell_spread(self) -> Float[Array, " N"] | None:
+        """Sd of the reading around the state per coordinate, step/√12; None unless a sensor rounds."""
+        return None
+
     def release_law(self, secret: Secret, state: State, memory: Array) -> Law:
         """The law that the owner draws from. Only kernels of policies with memory read the memory.
 

@@ -141,7 +141,7 @@ def shares_linearly(system: System, policy: Policy) -> bool:
     """
     policy = sensed(policy)
     kind = release_kind(system, policy)
-    if policy.has_memory or not kind.is_point or kind.fresh_law() is not kind:
+    if kind.fresh_law() is not kind or not shares_affinely(system, policy):
         return False
     secret, external = system.prior.secrets[0], system.first_external()
 
@@ -150,7 +150,19 @@ def shares_linearly(system: System, policy: Policy) -> bool:
         return law.mean, law.scale
 
     mean, scale = degrees(moved, system.initial(secret).mean, secret, external)
-    return mean <= 1 and scale == 0 and max(degrees(*_release_program(system, policy))) <= 1
+    return mean <= 1 and scale == 0
+
+
+def shares_affinely(system: System, policy: Policy) -> bool:
+    """Whether releases are affine in the state, without noise, or repeat an earlier one.
+
+    Then the density of a release, and the law of what it leaves open of the state, are known for every
+    Gaussian law of the state. Decided from the traced program.
+    """
+    policy = sensed(policy)
+    if policy.has_memory or not release_kind(system, policy).fresh_law().is_point:
+        return False
+    return max(degrees(*_release_program(system, policy))) <= 1
 
 
 def _release_program(system: System, policy: Policy) -> tuple:

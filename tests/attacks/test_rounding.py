@@ -1,5 +1,7 @@
 """Attacks on rounding: each finds the fault that it was made for, and none finds the randomised transform."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -10,14 +12,17 @@ from veil.attacks.base import Attack, Attacker
 from veil.attacks.rounding import (
     GridMembership,
     RoundedLikelihood,
+    copies_readers,
     count_digits,
     fit_regressions,
 )
 from veil.evaluation.attackers import run_attack
+from veil.evaluation.bounds import bounder_candidates
 from veil.evaluation.episodes import play_episodes
-from veil.laws import Kernel, Point, recovered
+from veil.laws import Kernel, MemoryKernel, Point, recovered
 from veil.policies import Counterfactual, PlainPolicy, Truth
-from veil.policies.counterfactual import _transfer, split_memory
+from veil.policies.base import sensed
+from veil.policies.counterfactual import _transfer, recovers_noise, split_memory
 from veil.systems import Gain, Platoon, System, WithResolution, nominal
 from veil.types import as_float64
 
@@ -158,6 +163,64 @@ def test_the_platoon_at_two_decimals_is_known_after_two_releases_unless_transfor
             gains[type(policy)] = run_attack(attacker, records, log_prior, key=jr.key(0)).lower
     assert gains[ReadAsExact].low(3.0) > 1.2
     assert gains[Counterfactual].low(3.0) < 0.01
+
+
+class OwnCentre(Counterfactual):
+    """Releases the first copy, by a kernel of its own."""
+
+    def kernel(self, features, external, time) -> Any:
+        return OwnKernel(self.system)
+
+
+class OwnKernel(MemoryKernel):
+    system: System
+
+    def release_law(self, secret, state, memory):
+        return Point(self.system.output(split_memory(self.system, memory)[0][0]))
+
+
+class Telling(OwnCentre):
+    """The same plus a hundredth of the secret."""
+
+    def kernel(self, features, external, time):
+        return TellingKernel(self.system)
+
+
+class TellingKernel(OwnKernel):
+    def release_law(self, secret, state, memory):
+        return Point(super().release_law(secret, state, memory).value + 0.01 * secret)
+
+
+class Peeping(OwnCentre):
+    """The same plus something of where in its cell the state is."""
+
+    def kernel(self, features, external, time):
+        return PeepingKernel(self.system)
+
+
+class PeepingKernel(OwnKernel):
+    def release_law(self, secret, state, memory):
+        return Point(super().release_law(secret, state, memory).value + 0.01 * memory[-1:])
+
+
+@pytest.mark.parametrize(
+    ("policy", "right"),
+    [
+        (Counterfactual, True),
+        (lambda system: Counterfactual(system, jnp.asarray([0.2]), "mean"), True),
+        (OwnCentre, True),
+        *((one, False) for one in (ReadAsExact, Dithered, Telling, Peeping, Truth)),
+    ],
+)
+def test_that_noise_is_recovered_is_decided_and_not_believed(system, policy, right):
+    """A policy made from the counterfactual one may claim what it likes: the bound looks at its programs."""
+    with jax.enable_x64(True):
+        rounded = WithResolution(system.inner, [STEP], [STEP])
+        made = policy(rounded)
+        assert recovers_noise(made) == recovers_noise(sensed(made)) == right
+        if made.has_memory:
+            assert bool(bounder_candidates(rounded, made)) == right
+            assert len(copies_readers(rounded, sensed(made), Point(jnp.zeros(1)))) == 2, "attacked anyway"
 
 
 def test_recovered_numbers_of_a_rounded_state_are_not_normal(float64):

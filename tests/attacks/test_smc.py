@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from veil.attacks.particle_filter import Particles, _refresh
+from veil.attacks.particle_filter import Particles, refresh
 from veil.laws import Gaussian
 
 
@@ -21,8 +21,8 @@ def test_pinned_ancestors_follow_the_plain_law_given_that_slot_0_keeps_particle_
     grid = jnp.asarray((np.arange(30_000) + 0.5) / 30_000)
 
     def ancestors(pinned):
-        refresh = jax.vmap(lambda uniform: _refresh(swarm, jnp.zeros(3), uniform, jnp.asarray(pinned)))
-        return np.asarray(jax.jit(refresh)(grid).origins.mean)[:, :, 0].astype(int)
+        refreshed = jax.vmap(lambda uniform: refresh(swarm, jnp.zeros(3), uniform, jnp.asarray(pinned)))
+        return np.asarray(jax.jit(refreshed)(grid).origins.mean)[:, :, 0].astype(int)
 
     plain, pinned = ancestors(False), ancestors(True)
     assert np.all(pinned[:, 0] == 0)

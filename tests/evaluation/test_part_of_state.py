@@ -1,58 +1,29 @@
-"""Noise-free sharing of a part of the state: exact for linear systems, against joint Gaussian densities."""
+"""Noise-free sharing of a part of the state: exact where all is linear, by filters elsewhere."""
 
+import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
-from jaxtyping import Array
+from exact import Case
+from test_exact_cases import exact_scores, gap
 
-from veil.evaluation.audit import audit
-from veil.evaluation.bounds import bounder_candidates
-from veil.evaluation.evaluate import evaluate
-from veil.laws import Gaussian
-from veil.policies import Truth
+from tests.hidden_plane import FIRST, SPREAD, Hidden, hidden
+from veil.attacks.noiseless_filter import NoiselessFilter
+from veil.beliefs.innovations import compare
+from veil.evaluation.bounds import ParticleBounder, bounder_candidates
+from veil.evaluation.episodes import play_episodes
+from veil.evaluation.evaluate import bound_batch, evaluate
+from veil.evaluation.scoring import MAIN, score
+from veil.evaluation.verdict import width_limit
+from veil.laws import Gaussian, Kernel, Point
+from veil.policies import GaussianNoise, PlainPolicy, Subsampled, Truth
 from veil.settings import AuditSettings
-from veil.step import shares_linearly
-from veil.systems import Field, Gain, Platoon, Prior, System, finite_prior
+from veil.step import shares_affinely, shares_linearly
+from veil.systems import Gain, Platoon, System, nominal
 
 SIZE = AuditSettings(steps=5, episodes=240, seed=4)
-SPREAD = np.array([[0.3, 0.0], [0.1, 0.2]])
-FIRST = np.array([[0.8, 0.0], [0.2, 0.5]])
-
-
-class Hidden(System):
-    """x' = A(θ) x + (w, 0) + noise in the plane; only the first coordinate is shared; w' = 0.5 y + 0.2 ε."""
-
-    prior: Prior
-    limit: Array
-
-    secret_fields = (Field("a"), Field("b"))
-    state_fields = (Field("x"), Field("hidden"))
-    external_fields = (Field("w"),)
-    shared_fields = (Field("x"),)
-    reaction_noise_size = 1
-
-    def initial(self, secret) -> Gaussian:
-        return Gaussian(jnp.zeros(2), jnp.asarray(FIRST))
-
-    def initial_external(self):
-        return jnp.zeros(1)
-
-    def transition(self, secret, state, external) -> Gaussian:
-        moved = jnp.stack([secret[0] * state[0] + state[1] + external[0], secret[1] * state[1]])
-        return Gaussian(moved, jnp.asarray(SPREAD))
-
-    def react(self, external, shared, noise):
-        assert shared is not None
-        return 0.5 * shared + 0.2 * noise
-
-    def cost(self, secret, state, after, shared, external):
-        return after[0] ** 2
-
-    def distortion(self, state, shared):
-        return jnp.abs(state[:1] - shared)[0]
-
-    def output(self, state):
-        return state[:1]
+PLAY, OWN = jr.key(11), jr.key(12)
 
 
 class Limited(Hidden):
@@ -61,10 +32,6 @@ class Limited(Hidden):
     def transition(self, secret, state, external) -> Gaussian:
         law = super().transition(secret, jnp.clip(state, -self.limit, self.limit), external)
         return law
-
-
-def hidden(cls=Hidden):
-    return cls(finite_prior([(0.3, 0.9), (0.6, 0.5), (0.9, 0.2)]), jnp.asarray(1e6))
 
 
 def joint_log_density(secret, shared, external):
@@ -98,15 +65,179 @@ def test_a_part_of_a_linear_state_is_bounded_exactly(float64):
     assert found.leakage.width == pytest.approx(0.0, abs=0.02) and found.leakage.low > 0.01
 
 
-def test_what_is_not_linear_gets_an_attacker_and_no_upper_side(float64):
-    """A limit that is never reached makes the filter no worse, but that is not proven."""
-    whole, system = audit(hidden(), Truth(hidden()), SIZE), hidden(Limited)
-    found = audit(system, Truth(system), SIZE)
-    assert found.verdict.name == "no_upper_bound" and found.interval[1] == pytest.approx(np.log(3.0))
-    (bank,) = [row for row in found.attacks if row.name == "noise-free Kalman bank"]
-    (bayes,) = [row for row in whole.attacks if row.name == "Bayes"]
-    assert bank.lower.value == pytest.approx(bayes.lower.value, abs=1e-9)
-    assert found.interval[0] > 0.01, "the interval uses what the attacker proves"
+def enclosed(system, policy, exact, episodes=120, steps=5, candidate=0):
+    """Bound episodes by a particle filter and hold both sides, and what they rest on, against the truth.
+
+    `exact` gives log p(y | θ) per secret, from a transcript in numpy.
+    """
+    bounder = bounder_candidates(system, policy)[candidate]
+    records = play_episodes(nominal(system), policy, steps, np.arange(episodes), key=PLAY)
+    records = jax.tree.map(jnp.asarray, records)
+    given = jnp.arange(episodes, dtype=jnp.int32), jnp.asarray(steps, jnp.int32)
+    bound = jax.tree.map(np.asarray, bound_batch(bounder, records, *given, PLAY, OWN, False))
+    scored = score(bound, np.asarray(records.index), np.asarray(system.prior.log_masses))
+    public = jax.tree.map(np.asarray, records.public)
+    found = np.stack([exact(public.shared[e], public.external[e]) for e in range(episodes)])
+    truth = exact_scores(scored, found)
+    below, above = gap(scored, truth - scored.lower), gap(scored, scored.upper - truth)
+    assert below.value > -4 * below.error - 1e-9 and above.value > -4 * above.error - 1e-9
+    assert scored.leakage.high >= gap(scored, truth).value
+    true = found[np.arange(episodes), scored.forecast.index]
+    plain = np.exp(bound.plain[np.arange(episodes), MAIN, scored.forecast.index] - true)
+    for ratios in (plain, np.exp(true - bound.pinned)):
+        assert abs(ratios.mean() - 1) < 4.5 * ratios.std(ddof=1) / np.sqrt(episodes) + 1e-6
+    return bounder, scored
+
+
+def test_what_is_not_linear_is_filtered(float64):
+    """A limit that is never reached makes a system nonlinear to the eye, and changes no likelihood."""
+    system = hidden(Limited)
+    secrets = np.asarray(system.prior.secrets)
+
+    def exact(shared, external):
+        return np.array([joint_log_density(secret, shared, external) for secret in secrets])
+
+    bounder, scored = enclosed(system, Truth(system), exact)
+    assert bounder.name == "conditional particles" and bounder.particles == 128
+    assert scored.leakage.width <= width_limit(scored.leakage.entropy) and scored.leakage.low > 0.0
+    found = evaluate(system, Truth(system), settings=SIZE)
+    assert found.verdict().name == "certifiable" and found.method == "conditional particles"
+
+
+class Bent(Hidden):
+    """x' = a x + sin(2 h) + w, h' = b h + 0.5 tanh(x): the hidden coordinate bends the shared one."""
+
+    def transition(self, secret, state, external) -> Gaussian:
+        moved = [secret[0] * state[0] + jnp.sin(2.0 * state[1]) + external[0], secret[1] * state[1]]
+        moved[1] = moved[1] + 0.5 * jnp.tanh(state[0])
+        return Gaussian(jnp.stack(moved), jnp.asarray(self.spread()))
+
+    def spread(self):
+        return SPREAD
+
+
+class Square(Bent):
+    """The same with noise that is independent in both coordinates, and a start that is too."""
+
+    def initial(self, secret) -> Gaussian:
+        return Gaussian(jnp.zeros(2), jnp.diag(jnp.asarray([0.8, 0.5])))
+
+    def spread(self):
+        return np.diag([0.3, 0.25])
+
+
+def bell(value, mean, sd):
+    return np.exp(-0.5 * ((value - mean) / sd) ** 2) / (sd * np.sqrt(2.0 * np.pi))
+
+
+def hidden_on_a_grid(secret, shared, external, spread=SPREAD, first=FIRST):
+    """log p(y | θ) of true x by quadrature over the hidden coordinate, given x; nothing is drawn."""
+    grid = np.linspace(-4.0, 4.0, 401)
+    width = grid[1] - grid[0]
+    total = np.log(bell(shared[0, 0], 0.0, first[0, 0]))
+    law = bell(grid, first[1, 0] / first[0, 0] * shared[0, 0], first[1, 1]) * width
+    for t in range(1, len(shared)):
+        x, after = shared[t - 1, 0], shared[t, 0]
+        mean = secret[0] * x + np.sin(2.0 * grid) + external[t - 1, 0]
+        law = law * bell(after, mean, spread[0, 0])
+        total += np.log(law.sum())
+        moved = secret[1] * grid + 0.5 * np.tanh(x) + spread[1, 0] / spread[0, 0] * (after - mean)
+        law = bell(grid[:, None], moved[None], spread[1, 1]) @ (law / law.sum()) * width
+    return total
+
+
+def plane_on_a_grid(secret, shared, external, sd):
+    """log p(y | θ) of x with noise, by quadrature over both coordinates."""
+    x, h = np.linspace(-4.5, 4.5, 61), np.linspace(-3.0, 3.0, 49)
+    xs, hs = (one.ravel() for one in np.meshgrid(x, h, indexing="ij"))
+    area = (x[1] - x[0]) * (h[1] - h[0])
+    law, total = bell(xs, 0.0, 0.8) * bell(hs, 0.0, 0.5) * area, 0.0
+    for y, w in zip(shared[:, 0], external[:, 0], strict=True):
+        law = law * bell(y, xs, sd)
+        total += np.log(law.sum())
+        law = law / law.sum()
+        to_x = bell(x[:, None], (secret[0] * xs + np.sin(2.0 * hs) + w)[None], 0.3)
+        to_h = bell(h[:, None], (secret[1] * hs + 0.5 * np.tanh(xs))[None], 0.25)
+        law = ((to_x * law[None]) @ to_h.T).ravel() * area
+    return total
+
+
+def test_a_part_of_a_nonlinear_state_is_bounded_from_both_sides(float64):
+    """The hidden coordinate by quadrature given the shared one: 401 points, no particles."""
+    system = hidden(Bent)
+    secrets = np.asarray(system.prior.secrets)
+
+    def exact(shared, external):
+        return np.array([hidden_on_a_grid(secret, shared, external) for secret in secrets])
+
+    bounder, scored = enclosed(system, Truth(system), exact, candidate=1)
+    assert isinstance(bounder, ParticleBounder) and isinstance(bounder.filter, NoiselessFilter)
+    assert scored.leakage.width <= width_limit(scored.leakage.entropy) and scored.leakage.low > 0.01
+
+
+def test_the_same_with_noise(float64):
+    """Both coordinates by quadrature."""
+    system = hidden(Square)
+    secrets = np.asarray(system.prior.secrets)
+
+    def exact(shared, external):
+        return np.array([plane_on_a_grid(secret, shared, external, 0.3) for secret in secrets])
+
+    bounder, scored = enclosed(system, GaussianNoise(system, [0.3]), exact, episodes=18)
+    assert bounder.name == "twisted particles" and scored.leakage.width <= 0.1
+
+
+def test_true_data_now_and_then_is_bounded_too(float64):
+    """Every second state of a line: p(x'' | x) is Gaussian with variance (1 + a²) s²."""
+    system = Gain()
+    gains = np.asarray(system.prior.secrets)[:, 0]
+
+    def exact(shared, external):
+        (x, *later), (w, v), found = (
+            shared[::2, 0],
+            external[:-1].reshape(-1, 2).T[:, : len(shared) // 2],
+            0.0,
+        )
+        found = np.log(bell(x, 0.0, 1.0)) + np.zeros(3)
+        for t, after in enumerate(later):
+            found = found + np.log(
+                bell(after, gains * (gains * x + w[t]) + v[t], 0.3 * np.sqrt(1 + gains**2))
+            )
+            x = after
+        return found
+
+    bounder, scored = enclosed(system, Subsampled(Truth(system), 2), exact, steps=7)
+    assert bounder.name == "conditional particles" and scored.leakage.low > 0.01
+
+
+def test_a_secret_that_foresees_a_number_exactly_is_certain(float64):
+    """Without noise under one secret, with noise under the other: all is known at the second release."""
+    case = Case(secrets=((0.5, 0.0, 0.0), (0.5, 0.0, 0.3)), offset=(0.0, 0.0), sd=(0.1, 0.1))
+    system, _ = case.build()
+    found = evaluate(system, Truth(system), settings=AuditSettings(steps=4, episodes=64))
+    assert (
+        found.leakage.lower.value == pytest.approx(np.log(2.0)) and found.leakage.high >= np.log(2.0) - 1e-9
+    )
+    law = Gaussian(jnp.zeros(1), jnp.zeros((1, 1)))
+    certain = compare(lambda state: state, law, jnp.zeros(1))[1].log_density[0]
+    open_ = compare(lambda state: state, Gaussian(jnp.zeros(1), 1e-6 * jnp.eye(1)), jnp.zeros(1))[
+        1
+    ].log_density[0]
+    assert certain > open_ + 50.0
+
+
+class Folded(PlainPolicy):
+    """Shares |x|, without noise."""
+
+    system: System
+
+    def kernel(self, features, external, time):
+        return FoldedKernel()
+
+
+class FoldedKernel(Kernel):
+    def __call__(self, secret, state):
+        return Point(jnp.abs(state[:1]))
 
 
 def test_linearity_is_decided_from_the_programs():
@@ -115,3 +246,7 @@ def test_linearity_is_decided_from_the_programs():
     assert shares_linearly(Gain(), Truth(Gain())), "and the whole state has its own densities"
     assert bounder_candidates(Gain(), Truth(Gain()))[0].name == "exact transition densities"
     assert not shares_linearly(Platoon(), Truth(Platoon())), "accelerations are limited"
+    assert shares_affinely(hidden(Bent), Truth(hidden(Bent))), "what is shared is a copy all the same"
+    assert not shares_affinely(hidden(), Folded(hidden())) and not bounder_candidates(
+        hidden(), Folded(hidden())
+    )

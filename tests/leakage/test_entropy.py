@@ -18,7 +18,16 @@ from veil.leakage import (
     tightness,
     tilt_entropy,
 )
-from veil.leakage.entropy import _by_difference, _by_product, over_mixture, power_of_two, prepare, tilt_row
+from veil.leakage.entropy import (
+    MANY,
+    UNROLLED,
+    _by_difference,
+    _by_product,
+    over_mixture,
+    power_of_two,
+    prepare,
+    tilt_row,
+)
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -156,6 +165,26 @@ def test_both_forms_of_the_pairwise_divergence_agree():
     prepared = prepare(gaussian(jnp.asarray(mean), jnp.asarray(covariance)))
     product, difference = (form(jnp.asarray(weight), prepared) for form in (_by_product, _by_difference))
     assert np.asarray(product) == pytest.approx(np.asarray(difference), rel=1e-9)
+
+
+def test_many_components_in_float32_have_the_sums_and_slopes_of_float64():
+    """The unrolled sums, with a rest of columns, a component without weight, and gradients in everything."""
+    count = MANY + UNROLLED // 2 + 1
+    weight, mean, covariance = plain_mixture(7, count=count)
+    weight = np.where(np.arange(count) == 5, 0.0, weight)
+    weight /= weight.sum()
+
+    def loss(weight, mean, covariance):
+        sums = _by_product(weight, prepare(gaussian(mean, covariance)))
+        return jnp.mean(jnp.log(sums)), sums
+
+    found = {}
+    for dtype in (jnp.float32, jnp.float64):
+        given = tuple(jnp.asarray(part, dtype) for part in (weight, mean, covariance))
+        (_, sums), slopes = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(*given)
+        found[dtype] = [np.asarray(part, float) for part in (sums, *slopes)]
+    for single, double in zip(found[jnp.float32], found[jnp.float64], strict=True):
+        assert np.max(np.abs(single - double)) < 2e-5 * np.max(np.abs(double))
 
 
 @pytest.mark.study

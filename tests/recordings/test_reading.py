@@ -144,6 +144,22 @@ def test_a_recording_without_a_system_keeps_its_names_and_units_and_is_converted
         veil.measure(veil.systems.Platoon(), named)
 
 
+def test_a_drive_in_other_units_gives_the_posterior_of_the_same_drive(float64):
+    """Converted once, whether it was read for the system or not."""
+    states, ahead = made.drive(made.DRIVERS[1], 40, np.random.default_rng(1))
+    rows = {
+        "speed [km/h]": 3.6 * states[:, 0],
+        "spacing [cm]": 100.0 * states[:, 1],
+        "automated_speed_kmh": 3.6 * ahead,
+    }
+    columns = {"speed": "speed", "spacing": "spacing", "automated_speed": "automated_speed_kmh"}
+    platoon = veil.systems.Platoon()
+    expected = made.softmax(made.drive_log_likelihoods(states, ahead).sum(axis=0))
+    for system in (platoon, None):
+        found = veil.measure(platoon, read_recording(rows, system, columns))
+        np.testing.assert_allclose(found.masses, expected, atol=1e-9)
+
+
 def test_the_step_of_converted_values_is_converted_too():
     speeds = np.round(54.0 + np.random.default_rng(0).normal(0.0, 3.0, 60), 1)
     rows = {"speed [km/h]": speeds, "spacing": speeds, "automated_speed": speeds / 10.0}

@@ -1,14 +1,17 @@
 """The resolution of a recording: found by its digits, and allowed for where it is given."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 
 from tests.command_lines import quick, veil
+from tests.hidden_plane import FIRST, SPREAD, hidden
 from tests.recordings import simulated as made
+from veil.policies import Subsampled, Truth
 from veil.recordings import read_recording
 from veil.recordings.measure import measure
 from veil.recordings.recording import estimated_resolution
@@ -97,6 +100,82 @@ def test_a_resolution_far_below_the_noise_changes_nothing():
     exact, rounded = measure(Gain(), log), measure(with_resolution(Gain(), 1e-6), log)
     np.testing.assert_allclose(rounded.masses, exact.masses, atol=1e-4)
     assert rounded.fit.best == exact.fit.best
+
+
+def plane_path(secret, step, steps, seed):
+    """Readings of the shared coordinate of the plane, and its inputs."""
+    rng, inputs = np.random.default_rng(seed), 0.4 * np.random.default_rng(seed + 1).standard_normal(steps)
+    state, rows = FIRST @ rng.standard_normal(2), []
+    for w in inputs:
+        rows.append(state)
+        state = np.array([secret[0] * state[0] + state[1] + w, secret[1] * state[1]])
+        state = state + SPREAD @ rng.standard_normal(2)
+    shared = np.stack(rows)[:, 0]
+    return np.round(shared / step) * step, inputs
+
+
+def box_log_probability(secret, readings, inputs, step):
+    """log P(later readings | the first), its state anywhere in its cell, by boxes of a joint Gaussian law."""
+    steps, matrix = len(readings), np.array([[secret[0], 1.0], [0.0, secret[1]]])
+    place, weight = np.polynomial.legendre.leggauss(4)
+    rows, maps, push, pushed = np.zeros((2, 2 * steps)), [], np.zeros(2), []
+    rows[1, 1] = FIRST[1, 1]  # the hidden start, independent of the reading
+    lead, leads = np.eye(2)[:, 0], []
+    for t in range(1, steps):
+        rows, push, lead = matrix @ rows, matrix @ push + np.array([inputs[t - 1], 0.0]), matrix @ lead
+        rows[:, 2 * t : 2 * t + 2] = SPREAD
+        maps.append(rows[0].copy())
+        pushed.append(push[0])
+        leads.append(lead[0])
+    maps = np.array(maps)
+    total = 0.0
+    for at, mass in zip(place, weight, strict=True):
+        mean = np.array(pushed) + np.array(leads) * (readings[0] + 0.5 * step * at)
+        settings: dict[str, Any] = {"seed": 1, "abseps": 1e-8, "releps": 1e-5, "maxpts": 50_000}
+        law = multivariate_normal(mean, cov=maps @ maps.T, **settings)  # pyright: ignore[reportArgumentType]
+        total += 0.5 * mass * law.cdf(readings[1:] + step / 2, lower_limit=readings[1:] - step / 2)
+    return np.log(total)
+
+
+@pytest.mark.parametrize(("step", "close"), [(0.15, 2e-3), (0.3, 0.01)])
+def test_given_the_resolution_a_part_of_the_state_counts_with_its_cells(step, close):
+    """At half and at the whole noise of a step, against boxes of a joint Gaussian law."""
+    system, errors = hidden(), []
+    for seed in range(4):
+        readings, inputs = plane_path((0.6, 0.5), step, 5, seed)
+        rows = np.stack([readings, np.zeros(5)], axis=1)
+        log = made.recorded(system, rows, inputs[:, None], (True, False))
+        secrets = np.asarray(system.prior.secrets)
+        exact = made.softmax(np.array([box_log_probability(one, readings, inputs, step) for one in secrets]))
+        found, taken = measure(with_resolution(system, step), log), measure(system, log)
+        assert found.method.endswith("readings with the spread of their cells")
+        errors.append([np.abs(one.masses - exact).max() for one in (found, taken)])
+    ours, plain = np.mean(errors, axis=0)
+    assert ours < close and ours < 0.5 * plain
+
+
+def test_given_the_resolution_every_second_reading_counts_with_its_cell():
+    """The level now and then, against a fine grid of states from cell to cell."""
+    step, grid = 0.3, np.linspace(-5.0, 5.0, 2001)
+    readings, push = rounded_loop(step)
+
+    def log_probability(gain):
+        law = (np.abs(grid - readings[0, 0]) < step / 2).astype(float)
+        found, law = 0.0, law / law.sum()
+        for t in range(len(readings) - 1):
+            law = norm.pdf(grid[:, None], gain * grid[None] + push[t, 0], 0.3) @ law * (grid[1] - grid[0])
+            if t % 2 == 1:
+                law = np.where(np.abs(grid - readings[t + 1, 0]) < step / 2, law, 0.0)
+                found, law = found + np.log(law.sum()), law / law.sum()
+        return found
+
+    exact = made.softmax(np.array([log_probability(gain) for gain in made.GAINS]))
+    log = made.recorded(Gain(), readings, push)
+    found = measure(with_resolution(Gain(), step), log, lambda model: Subsampled(Truth(model), 2))
+    taken = measure(Gain(), log, lambda model: Subsampled(Truth(model), 2))
+    assert found.method.endswith("readings with the spread of their cells")
+    ours, plain = (np.abs(one.masses - exact).max() for one in (found, taken))
+    assert ours < 0.01 and ours < 0.5 * plain
 
 
 @pytest.fixture

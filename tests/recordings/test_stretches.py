@@ -40,7 +40,8 @@ def test_the_posterior_of_stretches_is_that_of_all_steps_that_lie_in_one(tmp_pat
     assert found.fit.count == len(inside) and found.fit.ok and len(found.scores) == len(inside)
     assert any("3 stretches" in line and "independent" in line for line in found.assumptions)
     again = type(found).from_dict(found.to_dict())
-    assert again.stretches == found.stretches
+    assert again.stretches == found.stretches and again.notes == found.notes == log.notes
+    assert "into 3 stretches" in found.notes[0]
 
 
 def test_filters_of_stretches_agree_with_exact_ones(float64):

@@ -142,7 +142,7 @@ class ParticleFilter(eqx.Module):
             return jnp.where(public.active, gain, 0.0)
 
         outlook = jax.vmap(aimed)(before.origins).log_mass
-        kept = _refresh(before, outlook, noise.comb, None if reference is None else reference.on)
+        kept = refresh(before, outlook, noise.comb, None if reference is None else reference.on)
         states, corrections = _propose(kept.origins, jax.vmap(aimed)(kept.origins), reference, noise)
         log_weights = kept.log_weights + jax.vmap(weigh)(states, corrections)
         origins = jax.vmap(self.system.transition, (None, 0, None))(secret, states, public.external)
@@ -162,13 +162,19 @@ def draw_noise(steps: int, particles: Particles, *, key: Key) -> StepNoise:
     return jax.lax.optimization_barrier(noise)
 
 
-def _refresh(
+def refresh(
     particles: Particles, outlook: Float[Array, " M"], uniform: Scalar, pinned: Bool[Array, ""] | None
 ) -> Particles:
     """Resample by weight and outlook where few particles carry them; the sum of the weights stays true.
 
     Systematic and cyclic: slot i looks at the point (V + i/M) mod 1. Pinned, V is uniform on the share of
     particle 0, which therefore stays in slot 0: this is the law of the others given that it does.
+
+    Args:
+        particles: before the release.
+        outlook: logarithm of what each is worth at this step.
+        uniform: the random number V, on (0, 1).
+        pinned: whether particle 0 stays; None where it never does.
     """
     count = outlook.shape[0]
     promise = particles.log_weights + outlook

@@ -20,6 +20,7 @@ from veil.attacks.base import Attack, Attacker, Evidence
 from veil.beliefs.readings import CellFilter
 from veil.laws import Gaussian, Law, to_grid
 from veil.policies.base import Policy
+from veil.policies.counterfactual import keeps_copies
 from veil.registry import ATTACKS
 from veil.step import Transcript
 from veil.systems.base import System, output_grid, state_grid
@@ -127,7 +128,7 @@ def copies_readers(system: System, policy: Policy, law: Law) -> tuple[Attacker, 
     """Readers of the copies, where the sensor rounds and the policy keeps copies."""
     del system, law
     inner = getattr(policy, "inner", policy)
-    if not inner.recovers_noise or not any(state_grid(policy.system)):
+    if not keeps_copies(inner) or not any(state_grid(policy.system)):
         return ()
     return (
         Attacker("grid membership", "attack", lambda _: GridMembership(inner)),

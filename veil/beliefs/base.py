@@ -5,6 +5,7 @@ include y_t: the leakage of y_t is computed from it. `update` then includes y_t.
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -36,7 +37,16 @@ class Health(eqx.Module):
 
 
 class Belief(eqx.Module):
-    """The distribution of (Θ, X_t) given the public history before y_t."""
+    """The distribution of (Θ, X_t) given the public history before y_t.
+
+    Attributes:
+        secrets: of the prior.
+        log_masses: of each secret.
+        models_rounding: whether releases are predicted from the rounded states that a policy reads. Where
+            rounding is taken for Gaussian noise, charges by this belief are for fine sensors only.
+    """
+
+    models_rounding: ClassVar[bool] = True
 
     secrets: eqx.AbstractVar[Float[Array, "K P"]]
     log_masses: eqx.AbstractVar[Float[Array, " K"]]
@@ -147,11 +157,19 @@ class Line(eqx.Module):
 
 
 def release_line(kernel: Kernel, secret: Secret, origin: Gaussian) -> Line:
-    """The release linearised at the mean of the state's law, the kernel's covariance taken there."""
-    kernel = kernel.before_rounding()
+    """The release linearised at the mean of the state's law, the kernel's covariance taken there.
+
+    Behind a sensor it is linearised before rounding, and the reading differs from the state by independent
+    noise with the variance of a cell.
+    """
+    cell, kernel = kernel.cell_spread(), kernel.before_rounding()
     law = kernel(secret, origin.mean).as_gaussian()
     jacobian = jax.jacfwd(lambda state: kernel(secret, state).as_gaussian().mean)(origin.mean)
-    return Line(law.mean, jacobian @ origin.scale, law.scale)
+    scale = law.scale
+    if cell is not None:
+        rows = jnp.concatenate([law.scale, jacobian * cell.astype(scale.dtype)[None, :]], axis=1)
+        scale = linalg.triangular_root(rows, jnp.ones_like(rows[0]))
+    return Line(law.mean, jacobian @ origin.scale, scale)
 
 
 def condition(line: Line, shared: Shared) -> tuple[Noise, Float[Array, "N N"]]:

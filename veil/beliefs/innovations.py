@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from veil import linalg
 from veil.beliefs.kalman import move
 from veil.laws import LOG_TWO_PI, Gaussian
 from veil.systems.base import System
@@ -22,12 +23,15 @@ ROUND_OFF = 64.0
 
 EXCLUDED = -1e6  # log density of what a forecast without noise did not foresee
 
+CERTAIN = 100.0  # log density of what it did: more than any forecast with noise gives to a point
+
 
 class Innovation(eqx.Module):
     """Each release against its forecast, whitened: axis i given the axes before it (batched [T]).
 
     Under the model `scores` are independent and standard normal. They are zero where there is no noise or
-    nothing was released; the log density is zero there too.
+    nothing was released. The log density is zero where nothing was released, and `CERTAIN` where a forecast
+    without noise came true: a secret that foresees a number exactly beats all that leave it open.
     """
 
     scores: Float[Array, "*T Y"]
@@ -42,6 +46,7 @@ def innovations(
     fresh: Bool[Array, " T"],
     output: Callable[[State, Any], Shared] | None = None,
     given: Any = None,
+    cell: Float[Array, " N"] | None = None,
 ) -> Innovation:
     """Forecast and compare along a recording.
 
@@ -53,6 +58,9 @@ def innovations(
         fresh: which of the releases are new; the others say nothing.
         output: what is released of a state, given what is public at that step; the system's output if None.
         given: what is public, batched [T]; the second argument of `output`.
+        cell: where a sensor rounds, the sd of the place of the state in the cell of its reading, per
+            coordinate: the step over √12, 0 where nothing is read. Releases are then functions of a state
+            with so much independent noise, and the initial law is that of a reading.
     """
     observe = (lambda state, _: system.output(state)) if output is None else output
 
@@ -60,21 +68,36 @@ def innovations(
         law: Gaussian, now: tuple[External, Shared, Bool[Array, ""], Any]
     ) -> tuple[Gaussian, Innovation]:
         external, shared, new, known = now
-        after, surprise = _compare(lambda state: observe(state, known), law, shared)
+        after, surprise = compare(lambda state: observe(state, known), law, shared, cell)
         kept = jax.tree.map(lambda left, right: jnp.where(new, left, right), after, law)
         silent = jax.tree.map(lambda leaf: jnp.where(new, leaf, 0.0), surprise)
         return move(system, secret, kept, external), silent
 
-    return jax.lax.scan(step, system.initial(secret), (external, shared, fresh, given))[1]
+    start = system.initial(secret)
+    if cell is not None:
+        start = Gaussian(start.mean, _triangular(jnp.concatenate([start.scale, jnp.diag(cell)], axis=1)))
+    return jax.lax.scan(step, start, (external, shared, fresh, given))[1]
 
 
-def _compare(output: Callable[[State], Shared], law: Gaussian, shared: Shared) -> tuple[Gaussian, Innovation]:
+def compare(
+    output: Callable[[State], Shared], law: Gaussian, shared: Shared, cell: Float[Array, " N"] | None = None
+) -> tuple[Gaussian, Innovation]:
     """The law of the state given the release, and the surprise, by Gram-Schmidt on the rows of ∂y/∂z.
 
     With x = m + A z and W the orthonormal rows found, the scores are W z, so that the posterior of z has
-    mean Wᵀ scores and covariance I − WᵀW.
+    mean Wᵀ scores and covariance I − WᵀW. Exact where the output is affine.
+
+    Args:
+        output: what is released of a state, without noise.
+        law: of the state, before the release.
+        shared: the release.
+        cell: see `innovations`.
     """
-    centre, rows = output(law.mean), jax.jacfwd(output)(law.mean) @ law.scale
+    centre, slope = output(law.mean), jax.jacfwd(output)(law.mean)
+    factor, rows = law.scale, slope @ law.scale
+    if cell is not None:
+        factor = jnp.concatenate([law.scale, jnp.zeros_like(law.scale)], axis=1)
+        rows = jnp.concatenate([rows, slope * cell[None, :]], axis=1)
     axes: list[Array] = []
     scores: list[Array] = []
     densities: list[Array] = []
@@ -91,9 +114,15 @@ def _compare(output: Callable[[State], Shared], law: Gaussian, shared: Shared) -
         axes.append(jnp.where(alive, rest / sd, 0.0))
         scores.append(jnp.where(alive, miss / sd, 0.0))
         density = -0.5 * (scores[-1] ** 2 + LOG_TWO_PI) - jnp.log(sd)
-        certain = jnp.where(jnp.abs(miss) <= tolerance, 0.0, EXCLUDED)
+        certain = jnp.where(jnp.abs(miss) <= tolerance, CERTAIN, EXCLUDED)
         densities.append(jnp.where(alive, density, certain))
     frame, found = jnp.stack(axes), jnp.stack(scores)
-    mean = law.mean + law.scale @ (frame.T @ found)
-    scale = law.scale - (law.scale @ frame.T) @ frame
+    mean = law.mean + factor @ (frame.T @ found)
+    scale = factor - (factor @ frame.T) @ frame
+    scale = scale if cell is None else _triangular(scale)
     return Gaussian(mean, scale), Innovation(found, jnp.stack(densities))
+
+
+def _triangular(factor: Float[Array, "N M"]) -> Float[Array, "N N"]:
+    """A square factor of the same covariance."""
+    return linalg.triangular_root(factor, jnp.ones_like(factor[0]))

@@ -1,5 +1,7 @@
 """One extended Kalman filter per secret: exact when system and kernel are linear and Gaussian."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -26,7 +28,12 @@ class KalmanBelief(Belief):
 
     Updates act on the noise of that factor, where the prior is N(0, I): nothing is subtracted from a
     covariance, so definiteness cannot be lost, and a degenerate law (a known start) needs no exception.
+
+    Behind a sensor the release is linearised before rounding, since a filter would take the jumps of the
+    rounding for information; the variance of a cell is added as noise.
     """
+
+    models_rounding: ClassVar[bool] = False
 
     secrets: Float[Array, "K P"]
     log_masses: Float[Array, " K"]

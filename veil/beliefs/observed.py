@@ -4,7 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from veil.beliefs.base import Belief, FilterSpec, Health, bayes_update, floored, mixture_components, untouched
 from veil.beliefs.kalman import move
@@ -20,8 +20,8 @@ ROUND_OFF = 64.0
 class ObservedBelief(Belief):
     """The belief when y_t = x_t: given a secret, x_t follows the transition from x_{t−1}.
 
-    A coordinate without noise has no density. If it is as predicted, it changes nothing; if it is not, its
-    secret is excluded.
+    A coordinate without noise has no density. If it is not as predicted, its secret is excluded. If it is,
+    secrets that predict it with noise are: they give no probability to a single number.
     """
 
     secrets: Float[Array, "K P"]
@@ -64,7 +64,9 @@ class ObservedBelief(Belief):
         if shared is None:
             moved = jax.vmap(move, (None, 0, 0, None))(system, self.secrets, self.states, external)
             return type(self)(self.secrets, self.log_masses, moved), untouched(self.log_masses, effective)
-        log_likelihood = floored(jax.vmap(_log_density, (0, None))(self.states, shared))
+        densities, foreseen = jax.vmap(_log_density, (0, None))(self.states, shared)
+        most = jnp.max(jnp.where(densities > -jnp.inf, foreseen, 0))
+        log_likelihood = floored(jnp.where(foreseen < most, -jnp.inf, densities))
         law = kernel(self.secrets[0], self.states.mean[0])
         log_likelihood = jnp.where(law.is_fresh, log_likelihood, 0.0)  # a repeated value says nothing
         log_masses, log_evidence, depleted = bayes_update(self.log_masses, log_likelihood)
@@ -78,8 +80,11 @@ def _released(kernel: Kernel, state: State, secret: Secret) -> Shared:
     return law.sample(jnp.zeros(law.noise_size, state.dtype))
 
 
-def _log_density(law: Gaussian, value: State) -> Scalar:
-    """Log density over the coordinates that have noise; −∞ if one without noise is elsewhere."""
+def _log_density(law: Gaussian, value: State) -> tuple[Scalar, Int[Array, ""]]:
+    """Log density over the coordinates that have noise, and how many have none.
+
+    −∞ if one without noise is elsewhere.
+    """
     noise: list[Array] = []
     total = jnp.zeros_like(value[0])
     for i in range(value.shape[0]):
@@ -91,7 +96,7 @@ def _log_density(law: Gaussian, value: State) -> Scalar:
         noise.append(jnp.where(sd > 0, (value[i] - known) / safe, 0.0))
         density = -0.5 * (noise[i] ** 2 + LOG_TWO_PI) - jnp.log(safe)
         total = total + jnp.where(sd > 0, density, jnp.where(matches, 0.0, -jnp.inf))
-    return total
+    return total, jnp.sum(jnp.diagonal(law.scale) <= 0.0)
 
 
 class ObservedSpec(FilterSpec):

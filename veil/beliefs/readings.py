@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 
 from veil.laws import Gaussian
 from veil.systems.base import System
+from veil.systems.probes import evaluate
 from veil.types import External, Noise, Scalar, Secret, State
 
 Weights = Float[Array, " J"]
@@ -231,6 +232,31 @@ class CellFilter(eqx.Module):
         for _, own in axes:
             weights = np.multiply.outer(weights, own).ravel()
         return points, weights
+
+
+def own_noise(system: System) -> Float[np.ndarray, " N"]:
+    """Sd of one step's noise in each coordinate of the state, given the noise in all others.
+
+    The least over the secrets of the prior, at the mean of the start and two sd around it. It is zero where
+    the covariance is singular along a coordinate: without noise, or with noise that the others tell.
+    """
+    external = system.initial_external()
+
+    def scales(secret: Secret) -> Float[Array, "J N N"]:
+        start = system.initial(secret)
+        away = 2.0 * start.scale.T
+        states = jnp.concatenate([start.mean[None], start.mean[None] + away, start.mean[None] - away])
+        return jax.vmap(lambda state: system.transition(secret, state, external).scale)(states)
+
+    size = len(system.state_fields)
+    found = np.asarray(evaluate(jax.vmap(scales), system.prior.secrets), float).reshape(-1, size, size)
+    least = np.full(size, np.inf)
+    for rows in np.unique(found, axis=0):
+        for i in range(size):
+            others = np.delete(rows, i, axis=0).T
+            rest = rows[i] - others @ (np.linalg.pinv(others, 1e-12) @ rows[i])
+            least[i] = min(least[i], float(np.linalg.norm(rest)))
+    return least
 
 
 def _standard(value: Array, sd: Array) -> Array:

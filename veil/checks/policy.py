@@ -16,10 +16,11 @@ from veil.evaluation.bounds import bounder_candidates
 from veil.laws import Finite, Gaussian, Law, MemoryKernel, Mixture
 from veil.learners.pathwise import surrogate
 from veil.policies.base import LearnedPolicy, Policy
+from veil.policies.counterfactual import recovers_noise
 from veil.problem import problem
 from veil.rollout import replay, rollout
 from veil.step import Record, begin, first_features, first_law
-from veil.systems.base import System
+from veil.systems.base import System, state_grid
 from veil.systems.probes import degenerate, evaluate, law_fault
 from veil.types import as_float64
 
@@ -198,6 +199,17 @@ def _coupled(policy: Policy, world: System, record: Record) -> Support:
         return Support(
             False, f"`coast_memory` must return a memory of shape {memory.shape}; got {coasted.shape}."
         )
+    if any(state_grid(policy.system)):  # the same noise is read otherwise under every secret
+        decided = recovers_noise(policy)
+        told = (
+            "Releases depend on recovered noise alone."
+            if decided
+            else (
+                "Readings are not turned into noise by the methods of `Counterfactual`, or a release depends "
+                "on more than its copies; the audit has no bound from above behind a sensor."
+            )
+        )
+        return Support(decided, told)
     gap = np.max(np.abs(shared - shared[:, :1]))
     if gap != 0.0:
         return Support(

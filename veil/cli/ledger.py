@@ -190,6 +190,12 @@ def sums(account: "Account") -> Iterator[str]:
         yield f"{total}, {account.budget - account.total:.6g} left of a budget of {account.budget:.6g} nats."
     else:
         yield f"{total}; there is no budget."
+    if account.about.get("unproved"):
+        fields = ", ".join(account.about["unproved"])
+        yield (
+            f"These totals are not proved: the sensor reads {fields} in steps too coarse for charges by "
+            "Kalman filters, and the stream was begun with --accept-unproved-charges."
+        )
     if account.start > 0.0:
         yield f"Of it {account.start:.2g} nats for what an alarm can tell, charged at the start."
     if account.alarmed:

@@ -191,6 +191,8 @@ class Share:
     """Probability that the alarm ever comes where the model is right"""
     accept_uncharged: bool = False
     """Share although the secret is none of the prior's, so that charges do not speak of it"""
+    accept_unproved_charges: bool = False
+    """Share although the sensor is too coarse for the charges to be proved; the ledger says so"""
     trust_code: bool = False
     """Run the Python file that the folder names as its system; only for folders of your own making"""
     max_gap: int = 100
@@ -290,12 +292,16 @@ class Share:
                 on_alarm=self.on_alarm,  # pyright: ignore[reportArgumentType]
                 alarm_level=self.alarm_level,
                 most_missing=self.max_gap,
+                accept_unproved_charges=self.accept_unproved_charges,
                 strict=self.strict,
                 system=system_name(place),
                 progress=replayed,
             )
         except (Mistake, StoreError, LedgerError, SecretError, OSError, ValueError) as error:
             complain("share", error)
+        if sharer.unproved:
+            fields = ", ".join(sharer.unproved)
+            tell(f"charges are not proved: the sensor reads {fields} too coarsely for Kalman filters.")
         if sharer.ledger.note:
             tell(sharer.ledger.note)
         if sharer.optional:
@@ -337,7 +343,10 @@ def sums(sharer: "Sharer") -> str:
     spent, left = sharer.accountant.total(), sharer.left
     rest = "" if math.isinf(left) else f", {left:.4g} left"
     void = f"; charges mean nothing from step {sharer.alarmed} on, by an alarm" if sharer.alarmed else ""
-    return f"{spent:.4g} nats charged{rest}{void}"
+    doubt = (
+        f"; not proved, the sensor reads {', '.join(sharer.unproved)} too coarsely" if sharer.unproved else ""
+    )
+    return f"{spent:.4g} nats charged{rest}{doubt}{void}"
 
 
 def tell(text: str) -> None:

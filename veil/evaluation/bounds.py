@@ -21,14 +21,17 @@ from jaxtyping import Array, Bool, Int
 
 from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import NoiselessBank, Observer
+from veil.attacks.noiseless_filter import NoiselessFilter
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
+from veil.beliefs.innovations import ROUND_OFF
 from veil.beliefs.readings import CellFilter
 from veil.evaluation.scoring import APART, MAIN, Method, TwoSidedBound
 from veil.laws import to_grid
 from veil.policies.base import Policy
+from veil.policies.counterfactual import recovers_noise
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
-from veil.step import Record, release_kind, sees_state, shares_linearly
+from veil.step import Record, release_kind, sees_state, shares_affinely, shares_linearly
 from veil.systems.base import System, state_grid
 from veil.types import Key, Scalar
 
@@ -61,7 +64,11 @@ def two_sided_bound(
     found = together(jr.split(key, APART + apart), secrets, plan, pinned)
     true = jax.tree.map(lambda leaf: leaf[MAIN, record.index], found.particles)
     weights = scaled_weights(true.log_weights)
-    below = jnp.sum(jnp.where(true.states < states[-1][None, :], weights[:, None], 0.0), axis=0)
+    # A coordinate that a release tells is where it is for all particles, up to round-off: it has no rank.
+    apart_by = states[-1][None, :] - true.states
+    round_off = ROUND_OFF * jnp.finfo(states.dtype).eps * jnp.maximum(jnp.abs(true.states), 1.0)
+    share = jnp.where(jnp.abs(apart_by) <= round_off, 0.5, (apart_by > 0).astype(states.dtype))
+    below = jnp.sum(share * weights[:, None], axis=0)
     return TwoSidedBound(
         found.log_likelihood[:, :-1],
         found.log_likelihood[MAIN, -1],
@@ -285,12 +292,14 @@ def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, 
             return (CoupledBounder(system, policy),)
         # The coupling does not show it: with rounding the same noise gives other readings to other secrets.
         same = state_grid(system) == state_grid(policy.system)
-        return (SelfModelBounder(system, policy),) if policy.recovers_noise and same else ()
+        return (SelfModelBounder(system, policy),) if same and recovers_noise(policy) else ()
     law = release_kind(system, policy).fresh_law()
     if law.is_point:
         if sees_state(system, policy):
             return (ExactBounder(system, policy),)
-        return (LinearBounder(NoiselessBank(system, policy)),) if shares_linearly(system, policy) else ()
+        if shares_linearly(system, policy):
+            return (LinearBounder(NoiselessBank(system, policy)),)
+        return _conditional(system, policy) if shares_affinely(system, policy) else ()
     bootstrap = tuple(
         ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), count))
         for count in (128, 1296, MANY)
@@ -303,6 +312,14 @@ def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, 
             *bootstrap[1:],  # where a kernel folds states onto one release, aiming finds one branch only
         )
     return bootstrap
+
+
+def _conditional(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
+    """Filters of what a release without noise leaves open of a state that is not linear."""
+    return tuple(
+        ParticleBounder("conditional particles", NoiselessFilter(system, policy, Unguided(), count))
+        for count in (128, 512, 2048)
+    )
 
 
 def _exact_bound(likelihood: Array, pinned: Scalar, record: Record, apart: bool) -> TwoSidedBound:

@@ -1,6 +1,7 @@
 """The contract of a sharing policy: from public knowledge to the kernel of a release."""
 
 import abc
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -61,6 +62,10 @@ class Decision(Kernel):
         kernel = None if self.kernel is None else self.kernel.before_rounding()
         return eqx.tree_at(lambda one: one.kernel, self, kernel, is_leaf=lambda one: one is None)
 
+    def cell_spread(self) -> Float[Array, " N"] | None:
+        """That of the kernel."""
+        return None if self.kernel is None else self.kernel.cell_spread()
+
     def numbers(self) -> "Decision":
         """The same without kernel and value, small enough to leave the compiled step."""
         return Decision(None, self.charge, self.open, self.withheld, self.blur, None)
@@ -92,8 +97,6 @@ class Policy(eqx.Module):
         has_belief: whether the policy keeps a belief that includes the releases, from which they can be
             charged.
         has_memory: whether the releases depend on a private memory.
-        recovers_noise: whether they are a public function of the noise that the owner recovers from its
-            readings by its own model, of the public input, and of independent noise.
         shares_truth: whether every release is the output itself, or a repetition.
         finest: step of the public grid that releases are emitted on along axes whose field has no resolution,
             in the unit of the field; 0 emits them as computed. A policy whose releases are equal for all
@@ -103,7 +106,6 @@ class Policy(eqx.Module):
     system: eqx.AbstractVar[System]
     has_belief: ClassVar[bool] = True
     has_memory: ClassVar[bool] = False
-    recovers_noise: ClassVar[bool] = False
     shares_truth: ClassVar[bool] = False
     finest: ClassVar[float] = 0.0
 
@@ -290,11 +292,6 @@ class Sensed(Wrapping):
         return self.inner.has_memory
 
     @property
-    def recovers_noise(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the inner policy."""
-        return self.inner.recovers_noise
-
-    @property
     def shares_truth(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Only where states and releases are continuous: a rounded state is not the state."""
         return False
@@ -348,6 +345,10 @@ class SensedKernel(Kernel):
     def before_rounding(self) -> "SensedKernel":
         """The same at the state itself: to a filter that linearises, the jumps would be information."""
         return SensedKernel(self.inner.before_rounding(), (0.0,) * len(self.states), self.outputs)
+
+    def cell_spread(self) -> Float[Array, " N"] | None:
+        """Uniform noise as wide as a step has this sd."""
+        return jnp.asarray(self.states, float) / math.sqrt(12.0) if any(self.states) else None
 
     def _emitted(self, law: Law) -> Law:
         return law.on_grid(self.outputs) if any(self.outputs) else law

@@ -32,6 +32,10 @@ class BlurredKernel(Kernel):
         """The same around a kernel that does not round the state."""
         return BlurredKernel(self.inner.before_rounding(), self.sd)
 
+    def cell_spread(self) -> Float[Array, " N"] | None:
+        """That of the inner kernel."""
+        return self.inner.cell_spread()
+
     def __call__(self, secret: Secret, state: State) -> Law:
         """The law of the sum."""
         return self.inner(secret, state).blurred(self.sd)
@@ -76,6 +80,11 @@ class BudgetedBelief(Belief):
     def log_masses(self) -> Float[Array, " K"]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Those of the account."""
         return self.account.log_masses
+
+    @property
+    def models_rounding(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the account."""
+        return self.account.models_rounding
 
     @property
     def particle_count(self) -> int:

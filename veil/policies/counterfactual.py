@@ -22,14 +22,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from veil.beliefs.readings import CellFilter, Prediction
 from veil.laws import Gaussian, Law, MemoryKernel, Point, diagonal_gaussian, recovered
-from veil.policies.base import Memory, PlainPolicy, Time, optional, per_axis
+from veil.policies.base import Memory, PlainPolicy, Policy, Sensed, Time, optional, per_axis
 from veil.policies.geometry import distortion_metric, geometric_median
 from veil.registry import POLICIES, PerAxis
 from veil.systems.base import System, state_grid
+from veil.traced import dependence
 from veil.types import External, Features, Key, Secret, State
 
 Centre = Literal["mean", "median"]
@@ -51,7 +53,6 @@ class Counterfactual(PlainPolicy):
 
     has_memory: ClassVar[bool] = True
     finest: ClassVar[float] = 1e-6
-    recovers_noise: ClassVar[bool] = True
 
     system: System
     sd: Float[Array, " Y"] | None = eqx.field(default=None, converter=optional)
@@ -102,6 +103,53 @@ class Counterfactual(PlainPolicy):
         found = cells.whiten(prediction, reading, uniform)
         copies = jax.vmap(lambda law: law.sample(found.noise))(laws)
         return jnp.concatenate([copies.ravel(), found.log_weights])
+
+
+RECOVERING = ("init_memory", "update_memory", "coast_memory", "_whitened")
+"""The methods that turn readings into noise and pass it to the copies."""
+
+
+def keeps_copies(policy: Policy) -> bool:
+    """Whether the policy is a counterfactual one or made from it, so that a reader may compute its copies."""
+    return isinstance(_unwrapped(policy), Counterfactual)
+
+
+def recovers_noise(policy: Policy) -> bool:
+    """Whether releases are a public function of the noise that the owner recovers from its readings.
+
+    The bound by the excess log-loss rests on this (docs/resolution.md, condition 3). It is decided, not
+    believed: readings are turned into noise by the methods of `Counterfactual` and no others, and the traced
+    law of a release depends on the copies alone, not on the secret, the state or the cell of the reading.
+    """
+    policy = _unwrapped(policy)
+    if not isinstance(policy, Counterfactual):
+        return False
+    definers = [next(one for one in type(policy).__mro__ if name in vars(one)) for name in RECOVERING]
+    if any(one is not Counterfactual for one in definers):
+        return False
+    system, time = policy.system, jnp.asarray(1, jnp.int32)
+    secret, external = system.prior.secrets[0], system.initial_external()
+    state = system.initial(secret).mean
+    shape = eqx.filter_eval_shape(lambda: policy.init_memory(secret, state, key=jr.key(0)))
+    memory = jnp.zeros(shape.shape, shape.dtype)
+    copies = system.prior.secrets.shape[0] * state.shape[0]
+
+    def law(secret: Secret, state: State, memory: Memory) -> list[Array]:
+        features = policy.features(policy.start(key=jr.key(0)), external, time)
+        decided = policy.decide(features, external, time).release_law(secret, state, memory)
+        return jax.tree.leaves(eqx.filter(decided, eqx.is_array))
+
+    own = (
+        dependence(lambda one: law(one, state, memory), secret),
+        dependence(lambda one: law(secret, one, memory), state),
+        dependence(lambda one: law(secret, state, one.reshape(memory.shape)), memory.ravel())[copies:],
+    )
+    return not any(np.any(one) for one in own)
+
+
+def _unwrapped(policy: Policy) -> Policy:
+    """The policy itself, without the sensor before it."""
+    return policy.inner if isinstance(policy, Sensed) else policy
 
 
 def split_memory(system: System, memory: Memory) -> tuple[Copies, Float[Array, " J"] | None]:

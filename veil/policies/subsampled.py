@@ -27,6 +27,10 @@ class HeldKernel(Kernel):
         """The same around a kernel that does not round the state."""
         return HeldKernel(self.fresh, self.last, self.inner.before_rounding())
 
+    def cell_spread(self) -> Float[Array, " N"] | None:
+        """That of the inner kernel."""
+        return self.inner.cell_spread()
+
     def __call__(self, secret: Secret, state: State) -> SwitchedLaw:
         """The inner law, held or not."""
         return SwitchedLaw(self.fresh, self.last, self.inner(secret, state))
@@ -51,6 +55,11 @@ class Remembering(Belief):
     def log_masses(self) -> Float[Array, " K"]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Those of the inner belief."""
         return self.inner.log_masses
+
+    @property
+    def models_rounding(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As the inner belief."""
+        return self.inner.models_rounding
 
     @property
     def particle_count(self) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from veil.recordings.reader import time_step
 from veil.recordings.recording import Recording, fitted
@@ -73,23 +73,57 @@ def _external(system: System, recording: Recording, used: tuple[bool, ...]) -> n
     own, _, _ = _columns(recording, system.external_fields, used[:first], start[:first])
     if not system.has_clock:
         return own
+    names, needed = [field.name for field in system.exogenous_fields], used[first:last]
+    lost = [name for name, flag in zip(names, needed, strict=True) if flag and name not in recording.signals]
+    clock = _clock(recording, step, int(start[-1]), 0.0 if series is None else series.hour, lost)
+    enough = series is not None and int(clock[-1]) < series.rows
+    flags = tuple(flag and not enough for flag in needed)
+    found, _, _ = _columns(recording, system.exogenous_fields, flags, start[first:last])
+    for place, name in enumerate(names):
+        if series is not None and enough and name not in recording.signals:
+            found[:, place] = np.asarray(series.values, float)[clock, series.names.index(name)]
+    return np.concatenate([own, found, clock[:, None].astype(float)], axis=1)
+
+
+DAY = 86400.0  # seconds
+
+
+def _clock(
+    recording: Recording, step: float | None, first: int, hour: float, lost: list[str]
+) -> Int[np.ndarray, " T"]:
+    """The row of the system's series at each row of a recording.
+
+    Where all series that matter are recorded, only the time of day counts. Where some are taken from the
+    system, the recording begins at its first row; a wall clock that says otherwise is an error.
+
+    Args:
+        recording: whose rows.
+        step: of the system, seconds; None where it has none.
+        first: row of the system's first step.
+        hour: time of day of row 0.
+        lost: series that matter and are not recorded.
+    """
     passed = np.arange(recording.rows)
     if recording.clock and recording.times is not None and step is not None:
         passed = np.round(recording.times / step).astype(int)
-    names = [field.name for field in system.exogenous_fields]
-    recorded, began = [name in recording.signals for name in names], int(start[-1])
-    if all(recorded) and recording.start is not None and step is not None:  # the wall clock tells the row
-        at = recording.start
-        seconds = 3600.0 * (at.hour - (0.0 if series is None else series.hour)) + 60.0 * at.minute + at.second
-        began = round(seconds % 86400.0 / step)
-    clock = began + passed
-    enough = series is not None and int(clock[-1]) < series.rows
-    needed = tuple(flag and not enough for flag in used[first:last])
-    found, _, _ = _columns(recording, system.exogenous_fields, needed, start[first:last])
-    for place, name in enumerate(names):
-        if series is not None and enough and not recorded[place]:
-            found[:, place] = np.asarray(series.values, float)[clock, series.names.index(name)]
-    return np.concatenate([own, found, clock[:, None].astype(float)], axis=1)
+    elif lost and len(recording.stretches) > 1:
+        raise RecordingError(
+            f"{recording.name} has gaps and no times, so that it is not known which values of "
+            f"{', '.join(lost)} belong to its rows. Give times (--time), or record these series."
+        )
+    at = recording.start
+    if at is None or step is None:
+        return first + passed
+    shown = 3600.0 * at.hour + 60.0 * at.minute + at.second
+    off = (shown - 3600.0 * hour - first * step) % DAY
+    if lost and min(off, DAY - off) > 0.5 * step:
+        begins = (3600.0 * hour + first * step) % DAY
+        raise RecordingError(
+            f"{recording.name} begins at {at:%H:%M}, and the series of the system ({', '.join(lost)}) at "
+            f"{int(begins // 3600):02d}:{int(begins % 3600 // 60):02d}. Record these series (--columns), or "
+            "give the system series that begin when the recording does."
+        )
+    return first + round(off / step) * (not lost) + passed
 
 
 def _columns(

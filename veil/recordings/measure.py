@@ -5,21 +5,21 @@ exactly where they have no noise, by coupling where they depend on a private mem
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from scipy.special import log_softmax
 
 from veil.attacks.particle_filter import ParticleFilter
 from veil.beliefs.innovations import Innovation, innovations
 from veil.evaluation.fit_test import examine_residuals, free_fit
 from veil.evaluation.verdict import recording_verdict
-from veil.policies.base import Policy
+from veil.policies.base import Policy, with_sensor
 from veil.policies.plain import Truth
 from veil.recordings.bound import Bound, bind
 from veil.recordings.posterior import (
@@ -116,7 +116,10 @@ def measure(
     """
     with jax.enable_x64(True):
         double = as_float64(system)
-        return _measure(double, bind(double, recording), make_policy, settings or MeasureSettings(), progress)
+        found = _measure(
+            double, bind(double, recording), make_policy, settings or MeasureSettings(), progress
+        )
+        return replace(found, notes=recording.notes)
 
 
 def _measure(
@@ -131,10 +134,9 @@ def _measure(
     whole = sees_state(exact, Truth(exact)) and all(log.seen)
     every = (True,) * len(system.shared_fields)
     telling = needs(system).telling if whole else every
-    # A reading is the rounded state where the whole state is recorded; elsewhere values count as exact.
-    rounded = whole and any(state_grid(model))
-    seen = [_as_it_is(*both, rounded) for both in zip(models, paths, strict=True)]
-    fit = _fit(models, paths, seen, telling if true else every, rounded)  # a filter relies on all axes
+    rounded = any(state_grid(model))
+    seen = [_as_it_is(*both, whole) for both in zip(models, paths, strict=True)]
+    fit = _fit(models, paths, seen, telling if true else every, whole)  # a filter relies on all axes
     believed = _believed(settings, fit, model)
     densities = np.concatenate(
         [np.asarray(one.log_density)[:, : int(path.length)] for one, path in zip(seen, paths, strict=True)],
@@ -198,23 +200,28 @@ def _believed(settings: MeasureSettings, fit: RecordingFit, model: System) -> in
     return fit.best if settings.secret < 0 else settings.secret
 
 
-def _followed(model: System, path: RecordedPath, rounded: bool, secret: Secret) -> Innovation:
+def _followed(model: RecordedStart, path: RecordedPath, whole: bool, secret: Secret) -> Innovation:
     """Every release of the true output against its forecast under one secret."""
-    if rounded:
+    if whole and any(state_grid(model)):
         return readings(model, secret, path.states, path.external, path.used)
-    shared = jax.vmap(model.output)(path.states)
-    return innovations(model, secret, shared, path.external, path.used)
+    shared, cell = jax.vmap(model.output)(path.states), model.cell()
+    return innovations(model, secret, shared, path.external, _new(path.used, cell), cell=cell)
+
+
+def _new(used: Bool[Array, " T"], cell: Float[Array, " N"] | None) -> Bool[Array, " T"]:
+    """Which rows are compared with a forecast: a first row that was rounded is where the filter begins."""
+    return used if cell is None else used.at[0].set(False)
 
 
 @eqx.filter_jit
-def _as_it_is(model: System, path: RecordedPath, rounded: bool) -> Innovation:
+def _as_it_is(model: RecordedStart, path: RecordedPath, whole: bool) -> Innovation:
     """The same under each secret, batched [K, T]."""
-    return jax.vmap(lambda secret: _followed(model, path, rounded, secret))(model.prior.secrets)
+    return jax.vmap(lambda secret: _followed(model, path, whole, secret))(model.prior.secrets)
 
 
 @eqx.filter_jit
-def _log_likelihood(model: System, path: RecordedPath, rounded: bool, secret: Secret) -> Scalar:
-    return jnp.sum(_followed(model, path, rounded, secret).log_density)
+def _log_likelihood(model: RecordedStart, path: RecordedPath, whole: bool, secret: Secret) -> Scalar:
+    return jnp.sum(_followed(model, path, whole, secret).log_density)
 
 
 @eqx.filter_jit
@@ -244,11 +251,11 @@ def _scores(seen: Sequence[Innovation], paths: Sequence[RecordedPath], best: int
 
 
 def _fit(
-    models: Sequence[System],
+    models: Sequence[RecordedStart],
     paths: Sequence[RecordedPath],
     seen: Sequence[Innovation],
     counts: tuple[bool, ...],
-    rounded: bool,
+    whole: bool,
 ) -> RecordingFit:
     """Examine the residuals of the secret that explains all stretches best."""
     model, secrets = models[0], np.asarray(models[0].prior.secrets)
@@ -259,7 +266,7 @@ def _fit(
 
     def log_likelihood(secret: np.ndarray) -> float:
         theta = jnp.asarray(secret)
-        return sum(float(_log_likelihood(*both, rounded, theta)) for both in zip(models, paths, strict=True))
+        return sum(float(_log_likelihood(*both, whole, theta)) for both in zip(models, paths, strict=True))
 
     bounds = [(field.low, field.high) for field in model.secret_fields]
     return RecordingFit(axes, len(scores), best, *free_fit(log_likelihood, secrets, best, bounds))
@@ -283,13 +290,19 @@ def _joined(model: System, readings: Sequence[Reading]) -> Reading:
 def _exactly(densities: Float[np.ndarray, "K T Y"], model: System, whole: bool, rounded: bool) -> Reading:
     gains = densities.sum(axis=2)
     trail = np.exp(log_softmax(np.asarray(model.prior.log_masses)[None] + np.cumsum(gains, axis=1).T, axis=1))
-    method = "transition densities" if whole else "one linearised Gaussian filter per secret"
-    method = "probabilities of rounded readings" if rounded else method
+    method = "probabilities of rounded readings" if rounded else "transition densities"
+    method = method if whole else filter_method(rounded)
     return Reading(gains.sum(axis=1)[None, None], trail, method, False)
 
 
+def filter_method(rounded: bool) -> str:
+    """What is done where only a part of the state is known."""
+    own = "one linearised Gaussian filter per secret"
+    return f"{own}, readings with the spread of their cells" if rounded else own
+
+
 def read_shared(
-    model: System,
+    model: RecordedStart,
     policy: Policy,
     path: RecordedPath,
     believed: int,
@@ -315,18 +328,18 @@ def read_shared(
     key = jr.fold_in(jr.key(options.seed), part)
     if policy.has_memory:
         return _coupled(model, policy, path, secret, key)
-    if release_kind(model, policy).fresh_law().is_point:
-        gains, true = _held(model, policy, path, secret, key)
+    plain = policy if model.cell() is None else with_sensor(policy, 0.0)
+    if release_kind(model, plain).fresh_law().is_point:
+        gains, true = _held(model, plain, path, secret, key)
         if not bool(true):
             raise RecordingError(
                 f"{type(policy).__name__} releases without noise something other than the output, for which "
                 "there is no adversary here; give it a floor of noise."
             )
         found = np.asarray(gains)[:, :steps]
-        method = "one linearised Gaussian filter per secret"
-        return Reading(
-            found.sum(axis=1)[None, None], _masses(model, np.cumsum(found, axis=1).T), method, False
-        )
+        trail = _masses(model, np.cumsum(found, axis=1).T)
+        method = filter_method(model.cell() is not None)
+        return Reading(found.sum(axis=1)[None, None], trail, method, False)
     swarm = ParticleFilter(model, policy, guide(policy), options.filter_particles)
     draws, trails = [], []
     for number, one in enumerate(jr.split(key, options.draws)):
@@ -413,7 +426,7 @@ def _coupled(model: System, policy: Policy, path: RecordedPath, secret: Secret, 
 
 @eqx.filter_jit
 def _held(
-    model: System, policy: Policy, path: RecordedPath, secret: Secret, key: Key
+    model: RecordedStart, policy: Policy, path: RecordedPath, secret: Secret, key: Key
 ) -> tuple[Float[Array, "K T"], Array]:
     """Gains in log-likelihood per secret and release, and whether fresh releases are the output."""
     public = releases_on_recording(
@@ -421,10 +434,12 @@ def _held(
     )
     fresh = fresh_releases(policy, public)
     true = jnp.all((public.shared == jax.vmap(model.output)(path.states)) | ~fresh[:, None])
-    use = fresh & path.used
+    cell = model.cell()
+    use = _new(fresh & path.used, cell)
 
     def one(theta: Secret) -> Array:
-        return jnp.sum(innovations(model, theta, public.shared, path.external, use).log_density, axis=1)
+        found = innovations(model, theta, public.shared, path.external, use, cell=cell)
+        return jnp.sum(found.log_density, axis=1)
 
     return jax.vmap(one)(model.prior.secrets), true
 

@@ -1,5 +1,7 @@
 """The posterior of the secret given a recorded path: exact transition densities, or filters under noise."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ from veil.laws import Gaussian, recovered
 from veil.policies.base import Policy, sensed
 from veil.recordings.bound import Rows
 from veil.step import Seed, Transcript, WorldState, first_belief, release_kind, seen, share
-from veil.systems.base import Prior, System
+from veil.systems.base import Prior, System, state_grid
 from veil.systems.variants import Variant
 from veil.types import External, Key, Secret, State
 
@@ -207,6 +209,11 @@ class RecordedStart(Variant):
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
         """The inner system's."""
         return self.inner.transition(secret, state, external)
+
+    def cell(self) -> Float[Array, " N"] | None:
+        """Sd of the place of the state in the cell of its reading; None where values are exact."""
+        steps = [step if there else 0.0 for step, there in zip(state_grid(self), self.seen, strict=True)]
+        return jnp.asarray(steps, self.state.dtype) / math.sqrt(12.0) if any(steps) else None
 
 
 RUNS = 4  # independent filters; their differences are the Monte Carlo error

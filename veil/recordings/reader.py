@@ -32,7 +32,7 @@ from veil.recordings.tables import (
 from veil.recordings.times import Times, read_times, time_column
 from veil.recordings.units import split_header
 from veil.settings import ReadSettings
-from veil.systems.base import Field, System
+from veil.systems.base import Field, System, series_of
 
 GAP = 1.5  # steps: what is longer is a gap, what is shorter is a sample out of time
 
@@ -284,6 +284,7 @@ def _recording(
     kept = np.concatenate([rows[start:stop] for start, stop in stretches])
     bounds = np.cumsum([0, *(stop - start for start, stop in stretches)]).tolist()
     moved = None if times is None else times.seconds[kept] - times.seconds[kept[0]]
+    notes += _borrowed(system, [want.name for want in wanted])
     signals = {
         want.name: _signal(table, want, values[want.header][kept], lambda row: table.at(kept[row]))
         for want in wanted
@@ -299,6 +300,27 @@ def _recording(
         counted=table.counted,
         notes=tuple(notes),
     )
+
+
+def _borrowed(system: System | None, recorded: Sequence[str]) -> list[str]:
+    """Says which series are taken from the system, because the recording has none."""
+    if system is None or not system.exogenous_fields:
+        return []
+    first = len(system.external_fields)
+    matters = needs(system).external[first : first + len(system.exogenous_fields)]
+    lost = [
+        field.name
+        for field, flag in zip(system.exogenous_fields, matters, strict=True)
+        if flag and field.name not in recorded
+    ]
+    if not lost:
+        return []
+    series = series_of(system)
+    start = 0 if series is None else series.start
+    return [
+        f"Not recorded: {', '.join(lost)}. The series of the system are taken instead, from their row "
+        f"{start} on; name the columns with --columns {lost[0]}=COLUMN if there are some."
+    ]
 
 
 def _started(times: Times | None, kept: np.ndarray) -> datetime | None:

@@ -86,11 +86,15 @@ class Recording:
             raise KeyError(f"{self.name} has no {name}; it has {', '.join(self.signals)}.")
         return self.signals[name].values
 
-    def series(self, *names: str, start: int = 0) -> Series:
-        """Columns as exogenous series of a system, one row per step; all columns if none is named.
+    def series(self, *names: str, fields: Sequence[Field] = (), start: int = 0) -> Series:
+        """Columns as exogenous series of a system, one row per step.
+
+        The time of day of row 0 is that of the first row, by the clock of the recording.
 
         Args:
-            names: of the columns.
+            names: of the columns; without names those of the fields, and without fields all columns.
+            fields: of the series, e.g. `Building.exogenous_fields`: values are converted into their units and
+                must lie within their ranges. Without fields they stay in the units of the recording.
             start: row of the first step, counted from 0.
         """
         if len(self.stretches) != 1:
@@ -100,7 +104,21 @@ class Recording:
             )
         at = self.start
         hour = 0.0 if at is None else at.hour + at.minute / 60.0 + at.second / 3600.0
-        return Series({name: self[name] for name in names or self.signals}, start=start, hour=hour)
+        wanted = names or tuple(field.name for field in fields) or tuple(self.signals)
+        missing = [name for name in wanted if name not in self.signals]
+        if missing:
+            raise RecordingError(
+                f"{self.name} has no column for {', '.join(missing)}; it has {', '.join(self.signals)}. Read "
+                f"it with columns={{'{missing[0]}': ...}}."
+            )
+        known = {field.name: field for field in fields}
+        found = {
+            name: fitted(self.signals[name], known[name], self.at, self.source).values
+            if name in known
+            else self[name]
+            for name in wanted
+        }
+        return Series(found, start=start, hour=hour)
 
     def at(self, row: SupportsIndex) -> str:
         """Where a row is, for messages."""
@@ -126,7 +144,7 @@ def fitted(signal: Signal, field: Field, at: Callable[[SupportsIndex], str], sou
         at: says where a row is.
         source: name of the source, for messages.
     """
-    given, remarks = signal.given, list(signal.remarks)
+    given, remarks = signal.unit, list(signal.remarks)  # what is in the unit of the field already stays so
     if not given:
         end = ending(split_header(signal.header)[0])
         if field.unit and end and conversion(end, field.unit) is not None:
@@ -168,7 +186,8 @@ def fitted(signal: Signal, field: Field, at: Callable[[SupportsIndex], str], sou
             f"{field.name}=UNIT."
         )
     return Signal(
-        *(field.name, signal.header, field.unit, given, values, factor * signal.step, tuple(remarks))
+        *(field.name, signal.header, field.unit, signal.given or given, values),
+        *(factor * signal.step, tuple(remarks)),
     )
 
 

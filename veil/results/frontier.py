@@ -3,7 +3,7 @@
 import json
 import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,6 +105,8 @@ class Frontier:
         seed: of all randomness.
         price: of distortion in training.
         updates: gradient steps per learned point at most.
+        resolution: step of the sensor and of the releases by the name of the field; empty where states are
+            taken to be real numbers.
         version: of the library that made it.
     """
 
@@ -115,6 +117,7 @@ class Frontier:
     seed: int
     price: float
     updates: int
+    resolution: dict[str, float] = field(default_factory=dict)
     version: str = __version__
 
     def __eq__(self, other: object) -> bool:
@@ -160,8 +163,13 @@ class Frontier:
     def sentence(self) -> str:
         """What each family needs, what no leakage at all costs, and whether learning beats displacement."""
         floor = f"Without any leakage and any noise, transport costs {self.floor.value:.3g} per step."
-        lines = [self.needs(), floor, self.compared_with_displacement(), self.doubts()]
+        lines = [self.needs(), floor, self.compared_with_displacement(), self.doubts(), self.sensor()]
         return " ".join(line for line in lines if line)
+
+    def sensor(self) -> str:
+        """In which steps states are read and releases go out; nothing where states are real numbers."""
+        steps = ", ".join(f"{name} {step:g}" for name, step in self.resolution.items())
+        return f"States are read and releases emitted in steps of: {steps}." if steps else ""
 
     def needs(self, nats: float = NATS) -> str:
         """The distortion per family for this leakage, as a sentence."""
@@ -253,6 +261,7 @@ class Frontier:
             "unit": "nats",
             "system": self.system,
             "horizon": self.horizon,
+            "resolution": self.resolution,
             "entropy": self.entropy,
             **mean_to_dict("floor", self.floor),
             "sentence": self.sentence,
@@ -295,6 +304,7 @@ class Frontier:
                 seed=int(line["seed"]),
                 price=float(line["training"]["price"]),
                 updates=int(line["training"]["updates"]),
+                resolution={name: float(step) for name, step in line["resolution"].items()},
                 version=text_of(line["version"]),
             )
         except OSError as error:

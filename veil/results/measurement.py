@@ -120,6 +120,7 @@ class Measurement:
         checked: whether the times of the rows were compared with the system's step.
         verdict: what may be said.
         stretches: rows of each stretch without gaps.
+        notes: what the reader left out, put in order or understood, in sentences.
         columns: of the state, as they were read.
         version: of the library that made it.
     """
@@ -149,6 +150,7 @@ class Measurement:
     checked: bool
     verdict: Verdict
     stretches: tuple[int, ...]
+    notes: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     version: str = __version__
 
@@ -386,6 +388,7 @@ class Measurement:
             "filtered": self.filtered,
             "times_checked": self.checked,
             "stretches": self.stretches,
+            "notes": self.notes,
             "resolution": {one.name: one.step for one in self.columns if one.step > 0},
             "columns": [asdict(one) for one in self.columns],
             "warning": self.warning,
@@ -431,6 +434,7 @@ class Measurement:
             checked=bool(line["times_checked"]),
             verdict=Verdict.from_dict(line),
             stretches=each(line["stretches"], int),
+            notes=each(line["notes"], text_of),
             columns=each(line["columns"], lambda one: Column(**one)),
         )
 

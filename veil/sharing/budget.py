@@ -1,19 +1,30 @@
 """Put a policy under a budget of nats: choose the belief that charges its releases, and wrap it."""
 
 import math
+from dataclasses import dataclass
 
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float
 
 from veil.beliefs.base import FilterSpec
 from veil.beliefs.kalman import KalmanSpec
 from veil.beliefs.observed import ObservedSpec
 from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.beliefs.readings import own_noise
 from veil.leakage.per_step import Measure
 from veil.policies.base import Policy
 from veil.policies.budgeted import Budgeted, Exhausted
-from veil.step import release_kind, sees_state
+from veil.step import first_law, release_kind, sees_state
+from veil.systems.base import Field, state_grid
+from veil.traced import dependence
+from veil.types import State
 
 PARTICLES = 81  # per secret, where particles charge and nobody said how many
+
+FINE = 0.5  # of the noise of a step: up to this resolution rounding may be taken for Gaussian noise
 
 
 def budgeted(
@@ -50,6 +61,61 @@ def budgeted(
             "Only Gaussian releases can be blurred. Choose `withhold` or `blind`, or share with noise."
         )
     return Budgeted(policy, budget, exhausted, steps=steps, tracker=tracker, measure=measure, unit=unit)
+
+
+@dataclass(frozen=True)
+class CoarseField:
+    """A field of the state that is read in steps too coarse for charges by Kalman filters.
+
+    Attributes:
+        field: with its resolution.
+        noise: sd of one step's noise that is its own, in its unit; 0 where there is none.
+    """
+
+    field: Field
+    noise: float
+
+    @property
+    def finest(self) -> float:
+        """The coarsest resolution at which charges hold; 0 where there is none."""
+        return FINE * self.noise
+
+
+def coarse_fields(policy: Budgeted) -> tuple[CoarseField, ...]:
+    """The fields that are read too coarsely for the charges of this policy.
+
+    A belief that linearises takes rounding for independent Gaussian noise. Where a resolution is at most half
+    the noise of a step this is close: the place of the state in its cell is as good as uniform and
+    independent of the past (docs/resolution.md). Where it is coarser, or where a field has no noise of its
+    own, nothing is proved about its charges. Fields that no release depends on do not count.
+    """
+    system = policy.system
+    if not any(state_grid(system)):
+        return ()
+    belief = eqx.filter_eval_shape(lambda: policy.start(key=jr.key(0)))
+    if belief.models_rounding:
+        return ()
+    found = [
+        CoarseField(field, float(noise))
+        for field, noise in zip(system.state_fields, own_noise(system), strict=True)
+        if field.resolution
+        > FINE * noise * (1.0 + 1e-6)  # the noise may have been written in single precision
+    ]
+    if not found:
+        return ()
+    read = _fields_read(policy.inner)
+    return tuple(one for one in found if one.field.name in read)
+
+
+def _fields_read(policy: Policy) -> tuple[str, ...]:
+    """Names of the fields of the state that the law of a release depends on, from its traced program."""
+    system, secret = policy.system, policy.system.prior.secrets[0]
+
+    def law(state: State) -> list[Array]:
+        return jax.tree.leaves(eqx.filter(first_law(policy, secret, state), eqx.is_inexact_array))
+
+    used = np.any(dependence(law, system.initial(secret).mean), axis=1)
+    return tuple(field.name for field, uses in zip(system.state_fields, used, strict=True) if uses)
 
 
 def _tracker(policy: Policy, particles: int) -> FilterSpec | None:

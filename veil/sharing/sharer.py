@@ -3,7 +3,7 @@
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -15,10 +15,11 @@ from veil.beliefs.readings import CellFilter
 from veil.io import fingerprint
 from veil.policies.base import Policy, has_resolution, with_sensor
 from veil.policies.budgeted import Exhausted
+from veil.policies.counterfactual import keeps_copies
 from veil.sharing import snapshots
 from veil.sharing.account import ROUNDING, Accountant, BudgetError
 from veil.sharing.alarm import LEVEL, OnAlarm, alarm_charge, no_bets, unpacked_bets
-from veil.sharing.budget import budgeted
+from veil.sharing.budget import CoarseField, budgeted, coarse_fields
 from veil.sharing.inputs import Fault, Request, checked_secret, given, given_external
 from veil.sharing.ledger import (
     CHAIN,
@@ -83,6 +84,9 @@ class Sharer:
             fields, in their units; releases are emitted in the same steps. By default that of the policy's
             system, which must have one unless true data are shared. 0 takes the states for real numbers, as
             in a simulation; charges do not hold then for a sensor that rounds.
+        accept_unproved_charges: share although the sensor is too coarse for the charges of this policy (see
+            `veil.sharing.budget.coarse_fields`); without it such a stream is refused. The first line of the
+            ledger then names the fields, and totals say that they are not proved.
         strict: raise `Fault` at unusable input instead of withholding the release.
         system: what the ledger calls the system; by default the name of its class, in snake case.
         progress: called with the number of steps of an old ledger that were replayed, and their total.
@@ -92,6 +96,7 @@ class Sharer:
         alarmed: the step of the alarm; 0 without one. Charges mean nothing from this step on.
         optional: fields of the state that no release depends on, and that need not be given: nobody measures
             the envelope of a building. The alarm watches only steps where all are given.
+        unproved: names of the fields that are read too coarsely for the charges to be proved.
     """
 
     def __init__(
@@ -112,6 +117,7 @@ class Sharer:
         alarm_level: float = LEVEL,
         most_missing: int = MOST_MISSING,
         resolution: float | Mapping[str, float] | None = None,
+        accept_unproved_charges: bool = False,
         strict: bool = False,
         system: str = "",
         progress: Callable[[int, int], None] = lambda done, total: None,
@@ -140,17 +146,22 @@ class Sharer:
         with jax.enable_x64(True):
             policy = as_float64(policy)
             self.optional = unread_fields(policy)
-            coarse = CellFilter(policy.system).too_coarse() if policy.recovers_noise else ()
+            coarse = CellFilter(policy.system).too_coarse() if keeps_copies(policy) else ()
             if coarse:
                 raise ValueError(
                     f"The sensor reads {', '.join(coarse)} in steps too coarse for the noise of one step, so "
                     "that nothing is proved about what this policy leaks. Use a finer sensor, or a policy "
                     "that adds noise."
                 )
+            unproved: tuple[CoarseField, ...] = ()
             if not policy.has_memory:
                 policy = budgeted(policy, budget, exhausted, steps=steps, particles=particles)
+                unproved = coarse_fields(policy)
+                if unproved and not accept_unproved_charges:
+                    raise ValueError(_unproved_sentence(unproved))
+            self.unproved = tuple(one.field.name for one in unproved)
             self._withholds = policy.has_memory
-            about = _about(policy, budget, system)
+            about = _about(policy, budget, system) | ({"unproved": list(self.unproved)} if unproved else {})
             about["alarm"] = {"then": on_alarm, "level": alarm_level, "charge": charge}
             try:
                 self._spend_opening(charge, budget)
@@ -453,6 +464,26 @@ def _about(policy: Policy, budget: float, name: str) -> dict[str, Any]:
             if field.resolution
         },
     } | ({"private": private} if private else {})
+
+
+def _unproved_sentence(fields: Sequence[CoarseField]) -> str:
+    """Why such a stream is refused, and what to do next."""
+
+    def one(coarse: CoarseField) -> str:
+        field, unit = coarse.field, f" {coarse.field.unit}" if coarse.field.unit else ""
+        noise = (
+            f"one step's noise is {coarse.noise:.3g}{unit}" if coarse.finest > 0 else "no noise of its own"
+        )
+        return f"{field.name} in steps of {field.resolution:g}{unit} ({noise})"
+
+    steps = ", ".join(f"{one.finest:.3g} for {one.field.name}" for one in fields if one.finest > 0)
+    finer = f"read in steps of at most half that noise ({steps}), " if steps else ""
+    return (
+        f"The sensor reads {', '.join(map(one, fields))}, and charges by Kalman filters are not proved for "
+        f"steps so coarse. Share by the counterfactual policy, {finer}charge by particles (`particles`, "
+        "--charge-particles), or accept it (`accept_unproved_charges`, --accept-unproved-charges); the "
+        "ledger then says that its totals are not proved."
+    )
 
 
 class AlarmStop(Exception):

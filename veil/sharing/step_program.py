@@ -8,6 +8,7 @@ cache of compiled programs.
 import os
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -355,9 +356,15 @@ def in_decimals(values: np.ndarray, grid: Grid) -> np.ndarray:
 
     A count times 0.01 is 14.370000000000001 in floating point; what goes out is 14.37.
     """
-    places = [-int(Decimal(repr(step)).normalize().as_tuple().exponent) if step > 0 else 99 for step in grid]
-    pairs = zip(values.tolist(), places, strict=True)
-    return np.asarray([round(value, max(digits, 0)) if digits < 15 else value for value, digits in pairs])
+    pairs = zip(values.tolist(), _decimals(grid), strict=True)
+    return np.asarray([value if digits is None else round(value, digits) for value, digits in pairs])
+
+
+@lru_cache
+def _decimals(grid: Grid) -> tuple[int | None, ...]:
+    """Decimal digits of the points of a grid per axis; None where they have no end that matters."""
+    ends = [Decimal(repr(step)).normalize().as_tuple().exponent if step > 0 else -99 for step in grid]
+    return tuple(max(-int(end), 0) if int(end) > -15 else None for end in ends)
 
 
 def _coins() -> np.ndarray:
