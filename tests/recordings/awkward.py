@@ -488,6 +488,13 @@ CASES = [
         error="two columns 'indoor'",
     ),
     Case(
+        "a column that is not there, and was 5 all the time",
+        file(heads=("indoor", "outside", "heating")),
+        columns={"outdoor": "5"},
+        truth={"outdoor": [5.0] * ROWS},
+        remark="constant",
+    ),
+    Case(
         "a column that is not there",
         file(heads=("inside", "outdoor", "heating")),
         error="no column 'indoor' for indoor in degC; name it with --columns indoor=COLUMN",

@@ -79,6 +79,9 @@ def test_a_recording_that_begins_at_another_time_of_day_than_the_series_is_refus
     ):
         bind(flat(), found)
     assert bind(flat(0), found).stretches[0].external[0, 4] == 0.0
+    long = {"indoor": np.full(30, 20.0), "power": np.full(30, 2.0)}
+    with pytest.raises(RecordingError, match="end after row 29, where row 35 is needed"):
+        bind(flat(), read_recording(long, flat()))
     nan = np.where(np.arange(12) == 5, np.nan, indoor)
     with pytest.raises(RecordingError, match="gaps and no times"):
         bind(flat(), read_recording({"indoor": nan, "power": power}, flat()))

@@ -64,6 +64,7 @@ class Measure:
     def run(self) -> None:
         """Read, measure, print, write."""
         from veil.recordings import RecordingError
+        from veil.recordings.bound import bind
 
         try:
             system = self.sensor.wrap(build_system(self.system), self.sharing.run)
@@ -72,8 +73,10 @@ class Measure:
             if not self.again:
                 path = self.folder / "measure.json"
                 check_owner(path, self.folder / OWNER, mark, "measurement", described(path))
-            self.folder.mkdir(parents=True, exist_ok=True)
             show(logs)
+            for log in logs if system.exogenous_fields else ():
+                bind(system, log)  # whether series are long enough, before anything is written
+            self.folder.mkdir(parents=True, exist_ok=True)
             found = self.measured(system, logs)
         except (Mistake, RecordingError, OSError) as mistake:
             complain("measure", mistake)

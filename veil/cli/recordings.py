@@ -21,7 +21,8 @@ class ColumnChoice:
     """Which columns and rows of a recording are used."""
 
     columns: Annotated[tuple[str, ...], Flag("FIELD=COLUMN ...", default="")] = ()
-    """Columns of the system's fields, where they have other names; quote names with spaces"""
+    """Columns of the system's fields, where they have other names; quote names with spaces. A number
+    stands for a field that has it throughout"""
     units: Annotated[tuple[str, ...], Flag("FIELD=UNIT ...", default="")] = ()
     """Units of columns, where their headers do not give them"""
     where: Annotated[tuple[str, ...], Flag("COLUMN=VALUE ...", default="")] = ()

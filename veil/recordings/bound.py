@@ -77,6 +77,12 @@ def _external(system: System, recording: Recording, used: tuple[bool, ...]) -> n
     lost = [name for name, flag in zip(names, needed, strict=True) if flag and name not in recording.signals]
     clock = _clock(recording, step, int(start[-1]), 0.0 if series is None else series.hour, lost)
     enough = series is not None and int(clock[-1]) < series.rows
+    if lost and series is not None and not enough:
+        raise RecordingError(
+            f"{recording.name} has no column for {', '.join(lost)}, and the series of the system end after "
+            f"row {series.rows - 1}, where row {clock[-1]} is needed. Name the columns with --columns "
+            f"{lost[0]}=COLUMN."
+        )
     flags = tuple(flag and not enough for flag in needed)
     found, _, _ = _columns(recording, system.exogenous_fields, flags, start[first:last])
     for place, name in enumerate(names):

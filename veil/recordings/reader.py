@@ -63,7 +63,8 @@ def read_recording(
     Args:
         source: path of a CSV or Parquet file; frame of pandas, polars or Arrow; dict of columns; numpy array.
         system: whose states and inputs are recorded.
-        columns: column of the source by name of the field, where the names differ.
+        columns: column of the source by name of the field, where the names differ; or a number that the
+            field has throughout.
         where: rows to use, by the value of a column.
         units: unit of a column by name of the field, where its header does not say it or is wrong.
         settings: how times and numbers are written.
@@ -87,7 +88,8 @@ def read_recordings(
     Args:
         source: path of a CSV or Parquet file; frame of pandas, polars or Arrow; dict of columns; numpy array.
         system: whose states and inputs are recorded.
-        columns: column of the source by name of the field, where the names differ.
+        columns: column of the source by name of the field, where the names differ; or a number that the
+            field has throughout.
         each: column that tells individuals apart; one recording per value.
         where: rows to use, by the value of a column.
         units: unit of a column by name of the field, where its header does not say it or is wrong.
@@ -95,7 +97,7 @@ def read_recordings(
     """
     settings = settings or ReadSettings()
     named = {name: str(column) for name, column in (columns or {}).items()}
-    table = load(source)
+    table, named = _with_constants(load(source), named)
     fields = _fields(system)
     for name in (*named, *(units or {})):
         if fields and name not in fields:
@@ -125,6 +127,18 @@ def read_recordings(
         left = f"{counted(len(short), 'individual')} with too few rows {_were(short)} left out ({listed})."
         found[0] = replace(found[0], notes=(*found[0].notes, left))
     return found
+
+
+def _with_constants(table: Table, columns: Mapping[str, str]) -> tuple[Table, dict[str, str]]:
+    """A column for each field that is said to be a number throughout; a column of that name comes first."""
+    found = dict(columns)
+    for name, column in columns.items():
+        if NUMBER.fullmatch(column) and table.look_for(column) is None:
+            found[name] = f"the number {column}"
+            if found[name] not in table.header:
+                header, cells = (*table.header, found[name]), (*table.columns, [float(column)] * table.rows)
+                table = replace(table, header=header, columns=cells)
+    return table, found
 
 
 def _short_name(table: Table) -> str:
