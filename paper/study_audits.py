@@ -1,6 +1,7 @@
 """The audits behind the tables of README.md and docs/audit.md, with the worst world that was tried.
 
-Every row is kept in the file as soon as it is done, so that a study that was stopped goes on.
+Every row is kept in the file as soon as it is done, so that a study that was stopped goes on. Rows whose
+`source` says so were written down from audits made before this study was there.
 """
 
 import argparse
@@ -45,10 +46,11 @@ class Row:
         episodes: that were audited.
         lower: mean lower side of the leakage, nats.
         upper: mean upper side; None where the gate refuses.
-        error: the larger standard error of the two.
-        limit: upper end of the interval, nats.
+        error: the larger standard error of the two; None where it was not kept.
+        limit: upper end of the interval, nats; likewise.
         distortion: mean per step.
         fuel: per cent against true data, paired.
+        source: version that made it.
         worst: name of the world with the largest lower bound; empty where no world was tried.
         worst_lower: that bound, mean score of the best attacker there, nats.
         worst_error: its standard error.
@@ -58,10 +60,11 @@ class Row:
     episodes: int
     lower: float
     upper: float | None
-    error: float
-    limit: float
+    error: float | None
+    limit: float | None
     distortion: float
     fuel: float
+    source: str = __version__
     worst: str = ""
     worst_lower: float = 0.0
     worst_error: float = 0.0
@@ -116,7 +119,8 @@ def measured(system: Platoon, title: str, policy: Policy, true: Evaluation | Non
     distortion = stratified_mean(np.asarray(found.use.distortion), found.index, prior).value
     sides = leakage.lower.value, leakage.upper.value if believed else None
     errors = max(leakage.lower.error, leakage.upper.error)
-    return Row(title, len(found.index), *sides, errors, leakage.high, distortion, extra, *worst)
+    measured = (len(found.index), *sides, errors, leakage.high, distortion, extra)
+    return Row(title, *measured, __version__, *worst)
 
 
 def read(path: Path) -> dict[str, Row]:
@@ -149,7 +153,8 @@ def table(rows: dict[str, Row]) -> str:
     lines = ["| sharing | episodes | leakage | s.e. | interval up to | mean distortion | worst world tried |"]
     lines += ["|---|---|---|---|---|---|---|"]
     for row in rows.values():
-        cells = (row.title, row.episodes, leakage_text(row), f"{row.error:.3f}", f"{row.limit:.3f}")
+        error, limit = ("" if one is None else f"{one:.3f}" for one in (row.error, row.limit))
+        cells = (row.title, row.episodes, leakage_text(row), error, limit)
         lines.append("| " + " | ".join(map(str, (*cells, f"{row.distortion:.3f}", worst_text(row)))) + " |")
     return "\n".join(lines) + "\n"
 
