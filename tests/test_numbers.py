@@ -1,0 +1,92 @@
+"""Numbers of the pages against the files of results that they come from."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from paper import study_audits, study_readings
+from paper.reproduction import pages
+from paper.reproduction.columns import BY_NAME
+
+ROOT = Path(__file__).parents[1]
+NUMBER = re.compile(r"(?<![\w.:/=])[−+-]?\d+\.\d+(?![\w.]*\()")
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def prose(text):
+    """A page without its blocks of code and its words in code."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
+
+
+def decimals(text):
+    """All decimal numbers, without their signs."""
+    return {match.group().lstrip("−+-") for match in NUMBER.finditer(text)}
+
+
+@pytest.fixture(scope="module")
+def results():
+    return pages.published()
+
+
+def test_the_page_of_results_says_what_its_file_says(results):
+    page = text_of("paper/RESULTS.md")
+    assert f"version {results['version']}" in page and results["command"] in page
+    assert results["commit"] and results["commit"] in page
+    for claim in results["claims"]:
+        assert f"| {claim['text']} | {claim['threshold']} |" in page and claim["evidence"] in page
+    for name, column in results["columns"].items():
+        rows = [line for line in page.splitlines() if line.startswith(f"| {column['title']} |")]
+        assert column["title"] == BY_NAME[name].title and len(rows) >= 4, name
+        for what in ("fuel", "squared", "change"):
+            entries = [f"{mean['value']:.3f} ± {1.96 * mean['error']:.3f}" for mean in column[what]]
+            assert any(all(entry in row for entry in entries) for row in rows), (name, what)
+        privacy = [row for row in rows if f"{column['distortion']['value']:.3f} ±" in row]
+        assert privacy and pages.leakage(column).split(" (")[0] in privacy[0], name
+    for name, course in results["trainings"].items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` | {course['learner']}"))
+        assert f"| {course['updates']} | {course['episodes']} |" in row
+
+
+def test_the_table_of_learners_is_that_of_the_reproduction(results):
+    assert pages.learning_table(results) in text_of("docs/learning.md")
+
+
+def test_the_tables_of_audits_are_those_of_their_study():
+    rows = study_audits.read(ROOT / "paper" / "audits.json")
+    assert study_audits.short_table(rows) in text_of("README.md")
+    assert study_audits.table(rows) in text_of("docs/audit.md")
+
+
+def test_the_table_of_readings_is_that_of_its_study():
+    content = study_readings.read()
+    assert study_readings.table(content) in text_of("paper/deviations.md")
+    assert study_readings.table(content) in text_of("paper/RESULTS.md")
+
+
+def test_every_decimal_number_of_the_first_page_is_in_a_file_of_results():
+    """But for the settings that its sentences name."""
+    rows = study_audits.read(ROOT / "paper" / "audits.json")
+    known = decimals(study_audits.short_table(rows)) | {"1.386"}
+    settings = {"0.25", "0.43", "0.06", "0.1", "3.4", "2602.04262", "3.11", "2.0"}
+    assert decimals(prose(text_of("README.md"))) <= known | settings
+
+
+def test_readings_drive_as_the_library_does():
+    """The plain numpy of the study against the audited True Data row, by their errors."""
+    mine = study_readings.read()["readings"]["C"]["true"]
+    theirs = pages.published()["columns"]["true"]
+    for what, error in zip(("fuel", "squared", "change"), mine["standard_errors"], strict=True):
+        for value, mean in zip(mine[what], theirs[what], strict=True):
+            assert value == pytest.approx(mean["value"], abs=5.0 * (mean["error"] ** 2 + error**2) ** 0.5), (
+                what
+            )
+
+
+def test_files_of_results_are_strict_json():
+    for name in ("results", "readings", "audits", "budget", "resolution"):
+        json.loads(text_of(f"paper/{name}.json"), parse_constant=lambda word: pytest.fail(word))
