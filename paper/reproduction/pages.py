@@ -40,6 +40,8 @@ def learning_table(content: dict[str, Any]) -> str:
     """The table of docs/learning.md."""
     rows = []
     for name, title in LEARNERS.items():
+        if name not in content["columns"]:
+            continue
         column = content["columns"][name]
         reader = column["reader"]
         posterior = ", ".join(f"{mean['value']:.2f}" for mean in reader["posterior"])

@@ -13,10 +13,10 @@ from paper.reproduction.summary import Summary
 from veil.version import __version__
 
 ANSWERS = {
+    "calibrated": "calibrated",
     "yes": "reproduced",
     "no": "not reproduced",
     "open": "undecided",
-    "calibrated": "calibrated",
     "untestable": "not testable",
     "not measured": "not measured",
 }
@@ -52,7 +52,7 @@ def results(
         "## Claims of the paper\n",
         _CLAIMS,
         _summary(by["paper"]),
-        _claims(by["paper"], ANSWERS),
+        *_apart(by["paper"]),
         f"## The same thresholds, for releases that look at nothing\n\n{_BLIND}",
         _claims(by["blind"], MET),
         "## Claims of ours\n",
@@ -86,9 +86,8 @@ _CLAIMS = (
 )
 
 _BLIND = (
-    "A constant leaks nothing and uses a tenth of the distortion. Where it meets a threshold, that "
-    "threshold does "
-    "not speak for a learned policy; what a blind release cannot give is the state.\n"
+    "A constant leaks nothing at a small part of the allowed distortion. Where it meets a threshold, that "
+    "threshold does not speak for a learned policy; what a blind release cannot give is the state.\n"
 )
 
 _START = (
@@ -124,6 +123,16 @@ def _summary(claimed: list[Claim]) -> str:
         f"Of the {len(own)} claims that speak of the printed learner, {counts['yes']} are reproduced by it, "
         f"{counts['no']} are not, {counts['open']} are undecided.\n"
     )
+
+
+def _apart(claimed: list[Claim]) -> list[str]:
+    """The claims of the paper, those with one answer together."""
+    sections = []
+    for answer, title in ANSWERS.items():
+        own = [one for one in claimed if one.answer == answer]
+        if own:
+            sections += [f"### {title.capitalize()}\n", _claims(own, ANSWERS)]
+    return sections
 
 
 def _claims(claimed: list[Claim], words: dict[str, str]) -> str:
