@@ -48,15 +48,14 @@ def here(tmp_path, monkeypatch):
 
 def streamed(words):
     """`veil share`, which reads and writes bytes."""
-    written, err, code = io.BytesIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(io.TextIOWrapper(written)) as out, contextlib.redirect_stderr(err):
+    written, err, code = Path("released.jsonl"), io.StringIO(), 0
+    with written.open("w") as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             with jax.enable_x64(True):
                 main.main(["share", *words])
         except SystemExit as end:
             code = end.code
-        out.flush()
-        return code, written.getvalue().decode(), err.getvalue()
+    return code, written.read_text(), err.getvalue()
 
 
 def run(line):
