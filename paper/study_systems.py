@@ -109,10 +109,10 @@ def policies(name: str, system: System) -> dict[str, Policy]:
     """The ways of sharing in the table."""
     unit = jnp.asarray(UNITS[name])
     return {
-        "counterfactual": Counterfactual(system),
-        "transport": Transport(system, 0.2 * unit),
-        "noise": GaussianNoise(system, unit),
         "true data": Truth(system),
+        "noise": GaussianNoise(system, unit),
+        "transport": Transport(system, 0.2 * unit),
+        "counterfactual": Counterfactual(system),
     }
 
 
