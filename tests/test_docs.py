@@ -150,6 +150,7 @@ def test_the_tables_of_the_systems_are_those_of_their_study():
         own = {cell.policy: cell for cell in cells if cell.system == system}
         assert study_systems.table(cells, system) in text_of(f"docs/{system}.md")
         assert own["counterfactual"].verdict == "certifiable" and own["counterfactual"].low == 0.0
+        assert own["true data"].low > 0.5 * own["true data"].entropy
         assert own["noise"].low > own["transport"].low == 0.0
 
 
