@@ -46,6 +46,7 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python -m tests.stream_study all --out build/studies/stream.json
 	$(BIN)/python -m paper.study_resolution --out build/studies
 	$(BIN)/python -m paper.study_readings --out build/studies/readings.json
+	$(BIN)/python -m paper.study_systems --out build/studies
 	$(BIN)/python -m pytest -m study
 
 reproduce: .venv/.base ## the paper's experiment beside its printed numbers; writes reproduce/ and paper/RESULTS.md

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from paper import study_budget, study_resolution
+from paper import study_budget, study_resolution, study_systems
 from tests.test_house import LAYERS
 from veil.registry import POLICIES
 
@@ -142,6 +142,16 @@ def test_the_table_of_resolutions_is_that_of_its_study():
     by_name = {(cell.system, cell.policy, cell.resolution): cell for cell in cells}
     assert abs(by_name["platoon", "uniform noise", 0.01].best[1] - 0.5) < 0.1
     assert all(cell.best[1] > 1.0 for cell in cells if cell.policy == "read as exact")
+
+
+def test_the_tables_of_the_systems_are_those_of_their_study():
+    cells = study_systems.read(ROOT / "paper" / "systems.json")
+    for system in study_systems.MAKE:
+        own = {cell.policy: cell for cell in cells if cell.system == system}
+        assert study_systems.table(cells, system) in text_of(f"docs/{system}.md")
+        assert own["counterfactual"].verdict == "certifiable" and own["counterfactual"].low == 0.0
+        assert own["true data"].low > 0.5 * own["true data"].entropy
+        assert own["noise"].low > own["transport"].low == 0.0
 
 
 def test_the_order_of_layers_is_told_as_it_is_enforced():

@@ -12,7 +12,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Integer
 
 from veil.beliefs.base import Belief, Health
-from veil.laws import Law
+from veil.laws import Gaussian, Law
 from veil.policies.base import Decision, Memory, Policy, Time, emitted, sensed
 from veil.systems.base import System
 from veil.traced import degrees, is_identity
@@ -141,8 +141,33 @@ def shares_linearly(system: System, policy: Policy) -> bool:
     """
     policy = sensed(policy)
     kind = release_kind(system, policy)
-    if kind.fresh_law() is not kind or not shares_affinely(system, policy):
+    return kind.fresh_law() is kind and shares_affinely(system, policy) and _moves_linearly(system)
+
+
+def shares_by_gaussians(system: System, policy: Policy) -> bool:
+    """Whether releases are affine in the state plus Gaussian noise, and the system is linear and Gaussian.
+
+    The noise may depend on everything but the state. Then one Kalman filter per secret has the exact
+    likelihood. Decided from the traced programs.
+    """
+    policy = sensed(policy)
+    if policy.has_memory or type(release_kind(system, policy)) is not Gaussian:
         return False
+    _, start, *known = _release_program(system, policy)
+
+    def law(state: State, secret: Secret, features: Features, external: External, time: Time) -> tuple:
+        decision = policy.decide(features, external, time)
+        memory = policy.init_memory(secret, seen(policy, state), key=jr.key(0))
+        found = decision.release_law(secret, seen(policy, state), memory)
+        assert isinstance(found, Gaussian)  # as its kind says
+        return found.mean, found.scale
+
+    mean, scale = degrees(law, start, *known)
+    return mean <= 1 and scale == 0 and _moves_linearly(system)
+
+
+def _moves_linearly(system: System) -> bool:
+    """Whether the next state is Gaussian with a mean affine in the state, and noise that ignores it."""
     secret, external = system.prior.secrets[0], system.first_external()
 
     def moved(state: State, secret: Secret, external: External) -> tuple[Vector, Array]:

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 from jaxtyping import Array, Bool, Float
 
 from veil.attacks.base import Attack, Attacker, Evidence, has_filter
@@ -38,6 +39,10 @@ class KalmanBank(Attack):
         return follow(
             self.system, GaussianisedPolicy(self.policy), KalmanBelief.start(self.system), transcript, key=key
         )
+
+    def log_densities(self, transcript: Transcript) -> Float[Array, "K T"]:
+        """Log density of each release given those before, per secret."""
+        return self.trail(transcript, key=jr.key(0)).health.log_likelihood.T  # nothing is random
 
 
 class Observer(Attack):

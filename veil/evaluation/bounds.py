@@ -20,7 +20,7 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Int
 
 from veil.attacks.guides import Local, Twisted, Unguided
-from veil.attacks.kalman import NoiselessBank, Observer
+from veil.attacks.kalman import KalmanBank, NoiselessBank, Observer
 from veil.attacks.noiseless_filter import NoiselessFilter
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
 from veil.beliefs.innovations import ROUND_OFF
@@ -31,7 +31,7 @@ from veil.policies.base import Policy
 from veil.policies.counterfactual import recovers_noise
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
-from veil.step import Record, release_kind, sees_state, shares_affinely, shares_linearly
+from veil.step import Record, release_kind, sees_state, shares_affinely, shares_by_gaussians, shares_linearly
 from veil.systems.base import System, state_grid
 from veil.types import Key, Scalar
 
@@ -175,11 +175,14 @@ class ExactBounder(LeakageBounder):
 
 
 class LinearBounder(LeakageBounder):
-    """A part of the state of a linear system, without noise: Kalman filters have the exact likelihood."""
+    """A linear system that shares a part of its state, or any affine function of it with Gaussian noise.
+
+    Kalman filters have the exact likelihood.
+    """
 
     method: ClassVar[Method] = "exact"
 
-    bank: NoiselessBank
+    bank: NoiselessBank | KalmanBank
 
     @property
     def name(self) -> str:
@@ -300,6 +303,14 @@ def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, 
         if shares_linearly(system, policy):
             return (LinearBounder(NoiselessBank(system, policy)),)
         return _conditional(system, policy) if shares_affinely(system, policy) else ()
+    if shares_by_gaussians(system, policy):
+        return (LinearBounder(KalmanBank(system, policy)),)
+    return _particle_ladder(system, policy)
+
+
+def _particle_ladder(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
+    """Particle filters for releases with noise, in the order in which to try them."""
+    law = release_kind(system, policy).fresh_law()
     bootstrap = tuple(
         ParticleBounder("bootstrap particles", ParticleFilter(system, policy, Unguided(), count))
         for count in (128, 1296, MANY)
