@@ -53,7 +53,8 @@ def test_the_page_of_results_says_what_its_file_says(results):
 
 
 def test_the_table_of_learners_is_that_of_the_reproduction(results):
-    assert pages.learning_table(results) in text_of("docs/learning.md")
+    page = text_of("docs/learning.md")
+    assert pages.learning_table(results) in page and pages.learning_words(results) in page
 
 
 def test_the_tables_of_audits_are_those_of_their_study():

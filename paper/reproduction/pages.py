@@ -52,3 +52,23 @@ def learning_table(content: dict[str, Any]) -> str:
         *("posterior on θ\\* at the end", "variance of the state explained"),
     )
     return markdown(heads, rows)
+
+
+def learning_words(content: dict[str, Any]) -> str:
+    """What docs/learning.md says about the seeds of the printed learner."""
+    trained = content["trainings"].items()
+    own = [one for name, one in trained if one["learner"] == "ddpg_printed" and "no_privacy" not in name]
+    first = [max(one["looks"][0]["upper"], 0.0) for one in own]
+    last = [one["looks"][-1]["lower"] for one in own]
+    far = [one["looks"][-1]["distortion"] for one in own]
+    kept = sum(one["best"] == 0 for one in own)
+    changes = [one["change"] for one in own if one["change"] is not None]
+    return (
+        f"Over {len(own)} seeds the upper bounds of the untrained printed actor are {min(first):.2f} to "
+        f"{max(first):.2f} nats.\nAfter the last update the lower bounds are {min(last):.2f} to "
+        f"{max(last):.2f} nats, and the mean distortion is {min(far):.0f} to {max(far):.0f},\n"
+        "where 4 is allowed. "
+        f"The best of the looks is the untrained actor in {kept} of {len(own)} trainings. The mean Q of the\n"
+        f"last 100 updates differs by {min(changes):.0%} to {max(changes):.0%} from that of the 100 "
+        "before: it had not settled.\n"
+    )
