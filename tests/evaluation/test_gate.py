@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from veil.evaluation.scoring import bad_episodes
 from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
 from veil.results.parts import AttackResult
 from veil.stats import Leakage, Mean, clopper_pearson
@@ -114,3 +115,19 @@ def test_one_secret_has_nothing_to_leak():
     )
     found = reach_verdict(replace(GOOD, leakage=nothing, attacks=(sure,), calibration=Mean(0.0, 0.0)), 1.0)
     assert found.name == "certifiable"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "bad"),
+    [
+        ([0.0, -3.0], [0.0, -3.0], False),
+        ([0.0, -3.0], [0.0, -5.0], True),  # two nats apart about a secret that matters
+        ([0.0, -25.0], [0.0, -40.0], False),  # both exclude it
+        ([0.0, -19.0], [0.0, -40.0], True),  # one does not
+        ([-30.0, 0.0], [0.0, -30.0], True),  # each excludes another one
+        ([0.0, -np.inf], [0.0, -np.inf], True),
+        ([0.0, np.nan], [0.0, -30.0], True),
+    ],
+)
+def test_an_episode_is_bad_where_its_pilots_disagree_about_what_matters(first, second, bad):
+    assert bad_episodes(np.array([[first, second]])).tolist() == [bad]

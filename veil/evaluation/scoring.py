@@ -34,7 +34,9 @@ class TwoSidedBound(eqx.Module):
     rank: Float[Array, "*E N"]  # of the true x_T among the particles of the true secret
 
 
-DISAGREE = 1.5  # nats between two pilots in any log-likelihood: the episode is not understood
+DISAGREE = 1.5  # nats between two pilots in a log-likelihood that matters: the episode is not understood
+
+NEGLIGIBLE = 20.0  # nats below the likeliest secret, at which both pilots see one that does not matter
 
 POWERS = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0])
 
@@ -143,8 +145,14 @@ def _readable(log_likelihood: np.ndarray) -> np.ndarray:
 
 
 def bad_episodes(plain: np.ndarray) -> np.ndarray:
-    """Episodes on which the two pilots disagree, or in which any number is not finite."""
-    apart = np.abs(plain[:, PILOT_A] - plain[:, PILOT_B]).max(axis=1)
+    """Episodes on which the two pilots disagree, or in which any number is not finite.
+
+    They may disagree about secrets that both exclude: such a likelihood, however wrong, moves no posterior.
+    """
+    pilots = plain[:, (PILOT_A, PILOT_B)]
+    with np.errstate(invalid="ignore"):  # infinite numbers are caught below
+        excluded = np.all(pilots < pilots.max(axis=2, keepdims=True) - NEGLIGIBLE, axis=1)
+        apart = np.where(excluded, 0.0, np.abs(pilots[:, 0] - pilots[:, 1])).max(axis=1)
     return ~np.isfinite(plain).all(axis=(1, 2)) | ~(apart < DISAGREE)
 
 
