@@ -148,7 +148,7 @@ def printed_courses(found: dict[str, Course], path: Path) -> Path:
         right.plot(places, np.array(one.value) / scale, color=colour, linewidth=1.6)
     left.set_ylabel("leakage at the looks (nats): upper ▾, lower ▴")
     right.set_ylabel("mean Q, as a share of its largest")
-    return _updates(figure, path)
+    return _updates(figure, path, low=-1.1)  # some fall below zero
 
 
 def discrete_courses(found: dict[str, Course], path: Path) -> Path:
@@ -166,11 +166,12 @@ def discrete_courses(found: dict[str, Course], path: Path) -> Path:
     return _updates(figure, path, "episodes")
 
 
-def _updates(figure: Figure, path: Path, what: str = "updates") -> Path:
-    for panel in figure.axes:
+def _updates(figure: Figure, path: Path, what: str = "updates", low: float = 0.0) -> Path:
+    """Save the two panels; `low` is where the right one begins."""
+    for panel, bottom in zip(figure.axes, (0.0, low), strict=True):
         panel.set_xlabel(what)
         panel.set_xlim(left=0.0)
-        panel.set_ylim(bottom=0.0)
+        panel.set_ylim(bottom=bottom)
         panel.grid(alpha=0.25)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=10)

@@ -120,8 +120,8 @@ def _summary(claimed: list[Claim]) -> str:
     own = [one for one in claimed if one.policy == PRINTED_LEARNER]
     counts = {answer: sum(one.answer == answer for one in own) for answer in ("yes", "no", "open")}
     return (
-        f"Of the {len(own)} claims that speak of the printed learner, {counts['yes']} are reproduced by it, "
-        f"{counts['no']} are not, {counts['open']} are undecided.\n"
+        f"{len(own)} claims are held against the printed learner: reproduced {counts['yes']}, not reproduced "
+        f"{counts['no']}, undecided {counts['open']}.\n"
     )
 
 
@@ -210,7 +210,7 @@ def _printed_seeds(trained: dict[str, Course]) -> list[str]:
 
 
 def _sides(look: Look) -> str:
-    return f"{max(look.lower, 0.0):.3f} to {look.upper:.3f}"
+    return f"{max(look.lower, 0.0):.3f} to {max(look.upper, 0.0):.3f}"
 
 
 def _readings() -> list[str]:
