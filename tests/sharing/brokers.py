@@ -41,7 +41,7 @@ class Stand(Sharer):
         self.system, self.strict, self.alarm, self.accountant = Gain(), strict, "", Accountant()
         self.ledger: Ledger = Ledger(path, ABOUT)
         self._memory = self._account = None
-        self.alarmed, self._on_alarm = 0, "warn"
+        self.alarmed, self._on_alarm, self.optional = 0, "warn", ()
 
     @property
     def next_step(self):
