@@ -39,8 +39,8 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(block("python files"), "story.md", "exec"), {"__name__": "story"})
     Path("my_house.py").write_text(block(r"python my_house\.py"), encoding="utf-8")
-    Path("house.json").write_text("2")
-    Path("house.json").chmod(0o600)
+    Path("secret.json").write_text("2")
+    Path("secret.json").chmod(0o600)
     rows = [{"step": t, "state": {"indoor": 20.31}, "external": {"power": 2.9}} for t in (1, 2, 3)]
     Path("hours.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
 

@@ -19,7 +19,8 @@ from tests.reports.made_folders import (
     leaking,
     run_folder,
 )
-from veil.reports.page import code, html, tight, write
+from veil.reports.blocks import ReportError
+from veil.reports.page import code, html, refuse_other_files, tight, write
 from veil.reports.sources import gather
 
 SVG = "{http://www.w3.org/2000/svg}svg"
@@ -176,3 +177,19 @@ def test_a_number_stays_with_its_error_and_commands_are_set_apart():
         == "0.1\u00a0±\u00a00.02 m and 59\u00a0%\u00a0(53\u00a0to\u00a065)"
     )
     assert str(code("run `veil <x>` & look")) == "run <code>veil &lt;x&gt;</code> &amp; look"
+
+
+@pytest.mark.parametrize("content", ["2", "[0.15, 10.0]", '{"secret": 2}', "not JSON"])
+def test_a_file_beside_the_page_that_is_no_report_is_not_replaced(tmp_path, content):
+    """Such as the secret of a stream, in `house.json` beside `house.html`."""
+    (tmp_path / "house.json").write_text(content)
+    with pytest.raises(ReportError, match="another --out"):
+        refuse_other_files(tmp_path / "house.html")
+    assert (tmp_path / "house.json").read_text() == content
+
+
+def test_a_report_replaces_an_older_one(tmp_path):
+    older = {"title": "", "unit": "nats", "runs": [], "frontier": None, "version": "0.1.0"}
+    (tmp_path / "house.json").write_text(json.dumps(older))
+    refuse_other_files(tmp_path / "house.html")
+    refuse_other_files(tmp_path / "new.html")

@@ -1,6 +1,7 @@
 """The page: one HTML file that needs no network and no script."""
 
 import base64
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,7 +14,7 @@ from veil.io import csv_text, replace_text, write_json
 from veil.reports import leakage_sections as leaks
 from veil.reports import run_sections as runs
 from veil.reports import use_sections as uses
-from veil.reports.blocks import Picture, Section, styled
+from veil.reports.blocks import Picture, ReportError, Section, styled
 from veil.reports.headline import card, comparison, headline_table, numbers
 from veil.reports.sources import Build, Material, Source, gather
 from veil.results.parts import mean_to_dict
@@ -60,6 +61,7 @@ def report(
 
 def write(material: Material, path: Path) -> list[Path]:
     """Write the page, the JSON and the CSV of what was gathered."""
+    refuse_other_files(path)
     page = html(material)
     path.parent.mkdir(parents=True, exist_ok=True)
     return [
@@ -67,6 +69,22 @@ def write(material: Material, path: Path) -> list[Path]:
         write_json(path.with_suffix(".json"), content(material)),
         replace_text(path.with_suffix(".csv"), table(material)),
     ]
+
+
+def refuse_other_files(path: Path) -> None:
+    """Raise where the JSON file beside a page would replace one that is not a report, such as a secret."""
+    place = path.with_suffix(".json")
+    if not place.exists():
+        return
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or not {"title", "runs", "frontier", "version"} <= found.keys():
+        raise ReportError(
+            f"{place} is not a report, and the numbers of this one would replace it. Give another --out, or "
+            "move that file."
+        )
 
 
 def html(material: Material) -> str:
