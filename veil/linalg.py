@@ -210,3 +210,10 @@ def sandwich(outer_factor: Matrices, inner: Matrices) -> Entries:
     columns = [outer_factor[..., :, i] for i in range(outer_factor.shape[-1])]
     images = [apply(inner, column) for column in columns]
     return [[dot(columns[i], images[j]) for j in range(i + 1)] for i in range(len(columns))]
+
+
+def weighted_distance(weights: Float[Array, " d"], apart: Float[Array, " d"]) -> Float[Array, ""]:
+    """The root of Σ weight · apart²; its gradient at distance zero is set to zero."""
+    squared = weights @ apart**2
+    positive = squared > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)

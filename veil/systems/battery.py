@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from veil import linalg
 from veil.laws import Gaussian
 from veil.registry import SYSTEMS
 from veil.systems.base import CostPart, Nouns, Prior, Scenario, System, finite_prior
@@ -168,9 +169,7 @@ class Battery(System):
     def distortion(self, state: State, shared: Shared) -> Scalar:
         """Weighted Euclidean distance in mV and per mille; its gradient at distance zero is set to zero."""
         apart = jnp.stack([shared[0] - state[0], 1e3 * (shared[1] - state[1])])
-        squared = self.distortion_weights @ apart**2
-        positive = squared > 0.0
-        return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)
+        return linalg.weighted_distance(self.distortion_weights, apart)
 
     def output(self, state: State) -> Shared:
         """Terminal voltage and state of charge; the polarisation is not measured."""

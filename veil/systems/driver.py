@@ -14,6 +14,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from veil import linalg
 from veil.laws import Gaussian, diagonal_gaussian
 from veil.registry import SYSTEMS
 from veil.systems.base import CostPart, Nouns, Prior, Scenario, System, finite_prior
@@ -192,9 +193,7 @@ class Driver(System):
 
     def distortion(self, state: State, shared: Shared) -> Scalar:
         """Weighted Euclidean distance; its gradient at distance zero is set to zero."""
-        squared = self.distortion_weights @ (shared - state[:2]) ** 2
-        apart = squared > 0.0
-        return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1.0)), 0.0)
+        return linalg.weighted_distance(self.distortion_weights, shared - state[:2])
 
     def output(self, state: State) -> Shared:
         """Speed and spacing; the error stays private."""

@@ -15,6 +15,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from veil import linalg
 from veil.laws import Gaussian, diagonal_gaussian
 from veil.registry import SYSTEMS
 from veil.systems.base import Field, Nouns, Prior, Scenario, System, finite_prior
@@ -149,9 +150,7 @@ class Platoon(System):
 
     def distortion(self, state: State, shared: Shared) -> Scalar:
         """Weighted Euclidean distance; its gradient at distance zero is set to zero."""
-        squared = self.distortion_weights @ (shared - state) ** 2
-        apart = squared > 0.0
-        return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1.0)), 0.0)
+        return linalg.weighted_distance(self.distortion_weights, shared - state)
 
     def output(self, state: State) -> Shared:
         """The true speed and spacing."""
