@@ -286,10 +286,10 @@ def resolution_of(system: System) -> dict[str, float]:
 
 
 class WithNoise(Variant):
-    """A system whose transition has `factor` times the noise, in every direction."""
+    """A system whose transition has `factor` times the noise; one number, or one per coordinate of the state."""
 
     inner: System
-    factor: Scalar
+    factor: Float[Array, "*N"]
 
     def __init__(self, inner: System, factor: ArrayLike):
         self.inner = inner
@@ -307,7 +307,7 @@ class WithNoise(Variant):
     def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
         """The inner system's mean, a multiple of its scale."""
         law = self.inner.transition(secret, state, external)
-        return Gaussian(law.mean, self.factor * law.scale)
+        return Gaussian(law.mean, self.factor.reshape(-1, 1) * law.scale)
 
 
 class WithInitial(Variant):
