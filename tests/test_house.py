@@ -27,8 +27,8 @@ LAYERS = (
         "systems",
     ),
     *("resampling", "beliefs", "distortion", "leakage", "policies", "step", "rollout", "attacks"),
-    *("results", "evaluation", "problem", "learners", "checks", "environment", "recordings", "sharing"),
-    *("frontier", "reports", "cli", "__main__"),
+    *("results", "evaluation", "problem", "learners", "checks", "environment", "recordings", "fitting"),
+    *("sharing", "frontier", "reports", "cli", "__main__"),
 )
 FILES = sorted(PACKAGE.rglob("*.py"))
 FEWEST_TESTS = 840

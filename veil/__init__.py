@@ -14,6 +14,7 @@ if _typing.TYPE_CHECKING:
     from veil import checks as checks
     from veil import distortion as distortion
     from veil import evaluation as evaluation
+    from veil import fitting as fitting
     from veil import frontier as frontier
     from veil import laws as laws
     from veil import leakage as leakage
@@ -32,6 +33,7 @@ if _typing.TYPE_CHECKING:
     from veil.evaluation.audit import audit
     from veil.evaluation.episodes import simulate
     from veil.evaluation.evaluate import evaluate
+    from veil.fitting.fit import fit
     from veil.leakage import mutual_information
     from veil.learners.training import train
     from veil.recordings.measure import measure
@@ -39,6 +41,7 @@ if _typing.TYPE_CHECKING:
     from veil.reports import report
     from veil.settings import (
         AuditSettings,
+        FitSettings,
         MeasureSettings,
         PolicyDesign,
         ReadSettings,
@@ -53,6 +56,7 @@ _HOMES = {
     "veil.evaluation.audit": ("audit",),
     "veil.evaluation.episodes": ("simulate",),
     "veil.evaluation.evaluate": ("evaluate",),
+    "veil.fitting.fit": ("fit",),
     "veil.leakage": ("mutual_information",),
     "veil.learners.training": ("train",),
     "veil.recordings.measure": ("measure",),
@@ -60,6 +64,7 @@ _HOMES = {
     "veil.reports": ("report",),
     "veil.settings": (
         "AuditSettings",
+        "FitSettings",
         "MeasureSettings",
         "PolicyDesign",
         "ReadSettings",
@@ -71,13 +76,25 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = (
-    *("attacks", "beliefs", "checks", "distortion", "evaluation", "frontier", "laws", "leakage", "learners"),
+    *(
+        "attacks",
+        "beliefs",
+        "checks",
+        "distortion",
+        "evaluation",
+        "fitting",
+        "frontier",
+        "laws",
+        "leakage",
+        "learners",
+    ),
     *("policies", "problem", "recordings", "reports", "results", "rollout", "settings", "sharing", "step"),
     "systems",
 )
 
 __all__ = [
     "AuditSettings",
+    "FitSettings",
     "MeasureSettings",
     "PolicyDesign",
     "ReadSettings",
@@ -92,6 +109,7 @@ __all__ = [
     "check_policy",
     "check_system",
     "evaluate",
+    "fit",
     "measure",
     "mutual_information",
     "read_recording",

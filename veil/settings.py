@@ -83,6 +83,29 @@ class MeasureSettings:
 
 
 @dataclass(frozen=True)
+class FitSettings:
+    """How a model is fitted to recordings."""
+
+    held_out: float = 0.3
+    """Fraction of the steps, the last ones, that the fit does not see and is examined on"""
+    horizon: int = 50
+    """Steps of a run, for what privacy by self-modelling may lose in it"""
+    candidates: int = 16
+    """Secrets of the prior that several individuals give; powers of two are best"""
+    seed: int = 0
+    """Seed of all randomness (no unit); the same seed gives the same fit"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be fitted."""
+        if not 0.1 <= self.held_out <= 0.9 or self.horizon < 1 or self.candidates < 2:
+            raise ValueError(
+                "Hold out 0.1 to 0.9 of the steps, and give a horizon of 1 step and 2 candidates at least."
+            )
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError("--seed must be between 0 and 4294967295.")
+
+
+@dataclass(frozen=True)
 class ReadSettings:
     """How the times and numbers of a recording are written."""
 

@@ -4,19 +4,19 @@ The program that computes the likelihood is compiled once per shape of the data:
 the noise does not have are held at zero instead of being left out.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 from scipy import optimize
 from scipy.stats import qmc
 
 from veil.fitting.predictor import Stretches, scores
 from veil.fitting.residual_law import LONGEST, ResidualLaw, log_density, white
+from veil.results.fit import Family
 from veil.systems.base import System
 from veil.systems.variants import WithNoise
 from veil.types import Secret
@@ -40,25 +40,6 @@ class Parameters(eqx.Module):
     secret: Float[Array, " P"]
     log_noise: Float[Array, " N"]
     law: ResidualLaw
-
-
-@dataclass(frozen=True)
-class Family:
-    """Which parameters the law of the noise has.
-
-    Attributes:
-        order: how many past scores an innovation depends on; 0 for white noise.
-        heavy: whether the tails are those of a Student-t.
-        level: whether the size of the noise depends on the state.
-    """
-
-    order: int = 0
-    heavy: bool = False
-    level: bool = False
-
-    def __str__(self) -> str:
-        colour = "white" if self.order == 0 else f"autoregressive of order {self.order}"
-        return colour + ", heavy tails" * self.heavy + ", level by state" * self.level
 
 
 class Likelihood(eqx.Module):
@@ -116,7 +97,7 @@ class Likelihood(eqx.Module):
         return jax.vmap(lambda one, at: log_density(parameters.law, one, at))(found, states)
 
     def objective(self, parameters: Parameters, weights: Float[Array, "S T"]) -> Float[Array, ""]:
-        """Mean negative log density of the weighted steps, with a weak pull of unknown noise to the model's."""
+        """Mean negative log density of the weighted steps; unknown noise is weakly drawn to the model's."""
         count = jnp.maximum(jnp.sum(weights), 1.0)
         pull = 0.5 * jnp.sum((parameters.log_noise / WEAK) ** 2)
         return (pull - jnp.sum(weights * self.by_step(parameters)[0])) / count
@@ -181,9 +162,7 @@ def unravel(like: Parameters, row: Array) -> Parameters:
 
 
 @eqx.filter_jit
-def _slope(
-    likelihood: Likelihood, row: Array, weights: Array
-) -> tuple[Float[Array, ""], Float[Array, " R"]]:
+def _slope(likelihood: Likelihood, row: Array, weights: Array) -> tuple[Float[Array, ""], Float[Array, " R"]]:
     like = likelihood.start()
     return jax.value_and_grad(lambda one: likelihood.objective(unravel(like, one), weights))(row)
 
@@ -309,9 +288,7 @@ def estimate_coloured(
         for axis in range(noise.shape[-1]):
             memory[axis, : family.order] = _regressed(noise[..., axis], used, family.order)
     tail = jnp.full(noise.shape[-1], 0.1 if family.heavy else 0.0)
-    start = eqx.tree_at(
-        lambda one: (one.law.memory, one.law.tail), white_noise, (jnp.asarray(memory), tail)
-    )
+    start = eqx.tree_at(lambda one: (one.law.memory, one.law.tail), white_noise, (jnp.asarray(memory), tail))
     return climb(likelihood, start, likelihood.free(family, noise=False), weights)[0]
 
 
@@ -377,6 +354,3 @@ def uncertainty(
     )
     spread = np.asarray(likelihood.spread)
     return Uncertainty(covariance * np.outer(spread, spread), weak, int(chosen.sum()))
-
-
-Weights = Callable[[Bool[np.ndarray, "S T"]], np.ndarray]

@@ -1,4 +1,4 @@
-"""The law of the scores that a system leaves: coloured, with heavy tails, of a size that depends on the state.
+"""The law of the scores that a system leaves: coloured, heavy-tailed, of a size that depends on the state.
 
 With the scores z_t of `veil.fitting.predictor` the innovations are
 

@@ -286,7 +286,7 @@ def resolution_of(system: System) -> dict[str, float]:
 
 
 class WithNoise(Variant):
-    """A system whose transition has `factor` times the noise; one number, or one per coordinate of the state."""
+    """A system whose transition has `factor` times the noise: one number, or one per coordinate of x."""
 
     inner: System
     factor: Float[Array, "*N"]

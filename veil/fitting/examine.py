@@ -1,0 +1,215 @@
+"""Tests of a fitted model on steps that it was not fitted to, and rivals that try to predict what it leaves.
+
+The innovations of a right model are independent and standard normal once they are mapped by their own
+distribution function. The parameters were estimated from n other steps, which adds an error of its own: a
+statistic of m held-out steps then has up to 1 + m/n times its usual variance, and is divided by the root of
+it. That is exact for means and conservative for the rest.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from veil.results.fit import Rival
+from veil.results.parts import FitTest
+
+LAGS = 5  # of the test for short memory
+
+DAY = 86400.0  # seconds
+
+BLOCK = 20  # steps that are averaged before a standard error is computed, because neighbours may depend
+
+HIDDEN = 48  # units of the small network
+
+MEMORY = 12  # lags of the rival with a longer memory
+
+
+def gaussianised(noise: Float[np.ndarray, "T Y"], tail: Float[np.ndarray, " Y"]) -> np.ndarray:
+    """Innovations mapped to standard normal numbers by the distribution that the model gives them."""
+    found = np.array(noise, float)
+    for axis, heavy in enumerate(tail):
+        if heavy >= 1e-3:
+            column = found[:, axis]
+            lower = stats.t.logcdf(-np.abs(column), 1.0 / heavy)
+            found[:, axis] = -np.sign(column) * stats.norm.ppf(np.exp(np.maximum(lower, -600.0)))
+    return found
+
+
+def examine(
+    noise: Float[np.ndarray, "T Y"],
+    fitted_steps: int,
+    names: Sequence[str],
+    step_seconds: float | None,
+    rivals: Sequence[Rival],
+) -> tuple[FitTest, ...]:
+    """Test the innovations of held-out steps.
+
+    Args:
+        noise: of one row per held-out step, standard normal under the model.
+        fitted_steps: how many steps the parameters were estimated from.
+        names: of the axes.
+        step_seconds: length of a step; None where it has none, and then no season is looked at.
+        rivals: how other models did on the same steps.
+    """
+    count = len(noise)
+    if count < BLOCK:
+        return ()
+    inflation = np.sqrt(1.0 + count / fitted_steps)
+    tests = []
+    for axis, name in enumerate(names):
+        column = noise[:, axis]
+        found = stats.kstest(stats.norm.cdf(column), "uniform")
+        p = float(stats.kstwobign.sf(np.sqrt(count) * found.statistic / inflation))
+        said = f"predictions of {name} are not calibrated (distance {found.statistic:.3f}, p = {p:.1e})"
+        tests.append(FitTest(f"calibration of {name}", float(found.statistic), p, said))
+        square = column**2
+        ratio = float(np.mean(square))
+        error = float(np.std(square) / np.sqrt(count)) * inflation
+        p = float(2.0 * stats.norm.sf(abs(ratio - 1.0) / max(error, 1e-12)))
+        said = f"errors of {name} are {np.sqrt(ratio):.3g} times as large as the model says (p = {p:.1e})"
+        tests.append(FitTest(f"size of {name}", float(np.sqrt(ratio)), p, said))
+        correlations = np.array([_correlation(column, lag) for lag in range(1, LAGS + 1)])
+        statistic = float(count * np.sum(correlations**2)) / inflation**2
+        p, worst = float(stats.chi2.sf(statistic, LAGS)), int(np.argmax(np.abs(correlations)))
+        said = (
+            f"errors of {name} are correlated (by {correlations[worst]:.2f} after {worst + 1} "
+            f"step{'s' * (worst > 0)}, p = {p:.1e})"
+        )
+        tests.append(FitTest(f"short memory of {name}", float(correlations[worst]), p, said))
+        for lag, season in seasons(step_seconds, count):
+            correlation = _correlation(column, lag)
+            p = float(2.0 * stats.norm.sf(abs(correlation) * np.sqrt(count - lag) / inflation))
+            said = f"errors of {name} repeat after a {season} (correlation {correlation:.2f}, p = {p:.1e})"
+            tests.append(FitTest(f"{season} of {name}", correlation, p, said))
+    for first in range(len(names)):
+        for second in range(first):
+            correlation = float(np.mean(noise[:, first] * noise[:, second]))
+            p = float(2.0 * stats.norm.sf(abs(correlation) * np.sqrt(count) / inflation))
+            both = f"{names[second]} and {names[first]}"
+            said = f"errors of {both} are correlated (by {correlation:.2f}, p = {p:.1e})"
+            tests.append(FitTest(f"correlation of {both}", correlation, p, said))
+    for rival in rivals:
+        said = f"a rival ({rival.name}) predicts {rival.gain:.3g} nats per step better (p = {rival.p:.1e})"
+        tests.append(FitTest(f"rival: {rival.name}", rival.gain, rival.p, said))
+    return tuple(tests)
+
+
+def seasons(step_seconds: float | None, count: int) -> list[tuple[int, str]]:
+    """Steps of a day and of a week, where the steps are long enough and there are at least three of them."""
+    if step_seconds is None:
+        return []
+    found = [(round(DAY / step_seconds), "day"), (round(7 * DAY / step_seconds), "week")]
+    return [(lag, name) for lag, name in found if LAGS < lag <= count // 3]
+
+
+def _correlation(column: np.ndarray, lag: int) -> float:
+    return float(column[lag:] @ column[:-lag] / max(column @ column, 1e-12))
+
+
+def rivals_of(
+    noise: Float[np.ndarray, "T Y"],
+    inputs: Float[np.ndarray, "T F"],
+    held_out: np.ndarray,
+    step_seconds: float | None,
+    seed: int = 0,
+) -> tuple[Rival, ...]:
+    """Fit rivals to what the model leaves on the fitted steps, and score them on the held-out ones.
+
+    A rival predicts the mean of the innovations, or their variance, from everything that was known before:
+    past innovations, states and inputs. Its Gaussian log score is compared with that of the model.
+
+    Args:
+        noise: standard normal under the model, one row per step in the order of time.
+        inputs: the state and the external input that each step started from.
+        held_out: which steps the rivals are scored on.
+        step_seconds: length of a step; None where it has none.
+        seed: of the small network.
+    """
+    rows = _standard(np.concatenate([inputs, _lagged(inputs, 1), _lagged(noise, 1)], axis=1), ~held_out)
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((rows.shape[1] + 1, HIDDEN)) / np.sqrt(rows.shape[1])
+    hidden = np.tanh(rows @ weights[:-1] + weights[-1])
+    candidates: list[tuple[str, np.ndarray]] = [
+        ("a longer memory", np.concatenate([_lagged(noise, lag) for lag in range(1, MEMORY + 1)], axis=1)),
+        ("a quadratic regression", _quadratic(rows)),
+        ("a small network", np.concatenate([rows, hidden], axis=1)),
+    ]
+    known = seasons(step_seconds, len(noise))
+    if known:
+        day = np.arange(len(noise)) * 2.0 * np.pi / known[0][0]
+        waves = [wave(k * day)[:, None] for k in (1, 2, 3) for wave in (np.sin, np.cos)]
+        past = [_lagged(noise, lag + shift) for lag, _ in known for shift in (-1, 0, 1)]
+        candidates.append(("a season", np.concatenate([*waves, *past], axis=1)))
+    found = [
+        Rival(name, *mean_of_blocks(_mean_score(features, noise, held_out)[held_out]))
+        for name, features in candidates
+    ]
+    changing = np.concatenate([rows, _lagged(noise**2, 1), _lagged(noise**2, 2)], axis=1)
+    found.append(
+        Rival("noise of changing size", *mean_of_blocks(_size_score(changing, noise, held_out)[held_out]))
+    )
+    return tuple(found)
+
+
+def _lagged(values: np.ndarray, lag: int) -> np.ndarray:
+    return np.concatenate([np.zeros((lag, values.shape[1])), values[:-lag]])[: len(values)]
+
+
+def _standard(values: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+    centre, sd = values[fitted].mean(0), values[fitted].std(0)
+    kept = sd > 1e-9
+    return np.clip((values[:, kept] - centre[kept]) / sd[kept], -4.0, 4.0)
+
+
+def _quadratic(rows: np.ndarray) -> np.ndarray:
+    size = rows.shape[1]
+    pairs = [rows[:, i : i + 1] * rows[:, j : j + 1] for i in range(size) for j in range(i, size)]
+    return np.concatenate([rows, *pairs], axis=1)
+
+
+def _ridge(features: np.ndarray, targets: np.ndarray, fitted: np.ndarray) -> tuple[np.ndarray, float]:
+    """Predictions for all rows, and the effective number of parameters; the penalty by cross-validation.
+
+    Generalised cross-validation on the fitted rows chooses the penalty from a grid, where the largest one
+    leaves practically nothing of the regression.
+    """
+    table = np.concatenate([np.ones((len(features), 1)), features], axis=1)
+    left, values, right = np.linalg.svd(table[fitted], full_matrices=False)
+    goals, count = left.T @ targets[fitted], int(fitted.sum())
+    total = float(np.sum(targets[fitted] ** 2))
+    best: tuple[float, np.ndarray, float] | None = None
+    for penalty in np.geomspace(1e-2, 1e4, 13) * count / 100.0:
+        shrink = values**2 / (values**2 + penalty)
+        explained = float(np.sum((2.0 * shrink - shrink**2)[:, None] * goals**2))
+        freedom = float(np.sum(shrink))
+        score = (total - explained) / max(count - freedom, 1.0) ** 2
+        if best is None or score < best[0]:
+            coefficients = right.T @ ((shrink / np.maximum(values, 1e-12))[:, None] * goals)
+            best = score, coefficients, freedom
+    assert best is not None
+    return table @ best[1], best[2]
+
+
+def _mean_score(features: np.ndarray, noise: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+    """Log score of N(prediction, s²) minus that of N(0, 1), per step."""
+    predicted, freedom = _ridge(features, noise, ~held_out)
+    rest = noise - predicted
+    count = int((~held_out).sum())
+    size = np.sum(rest[~held_out] ** 2, axis=0) / max(count - freedom, 1.0)
+    return np.sum(0.5 * (noise**2 - rest**2 / size - np.log(size)), axis=1)
+
+
+def _size_score(features: np.ndarray, noise: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+    """Log score of N(0, v) with a predicted variance v minus that of N(0, 1), per step."""
+    predicted, _ = _ridge(features, noise**2, ~held_out)
+    size = np.clip(predicted, 0.2, 5.0)
+    return np.sum(0.5 * (noise**2 - noise**2 / size - np.log(size)), axis=1)
+
+
+def mean_of_blocks(values: np.ndarray) -> tuple[float, float]:
+    """Mean over steps and its standard error from means over blocks, because neighbours may depend."""
+    blocks = max(len(values) // BLOCK, 2)
+    parts = np.array([part.mean() for part in np.array_split(values, blocks)])
+    return float(np.mean(values)), float(np.std(parts, ddof=1) / np.sqrt(blocks))
