@@ -248,4 +248,5 @@ def system_name(place: str) -> str:
     Args:
         place: where the command line finds it, e.g. `platoon` or `models/house.py:MyHouse`, or its class.
     """
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", place.rpartition(":")[2]).lower()
+    name = place.rpartition(":")[2].partition("@")[0].rstrip("/").rpartition("/")[2]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -12,6 +12,7 @@ COMMANDS = {
     "demo": "See all of it on the platoon: train a policy, audit it beside true data, share live and report.",
     "systems": "List the systems with a secret, or examine one of them.",
     "audit": "Measure how many nats about the secret a sharing policy leaks, and give a verdict.",
+    "fit": "Estimate parameters, noise and a prior from recordings, and examine the model on the rest.",
     "measure": "Measure what a recorded trajectory tells about the secret, as it is or shared by a policy.",
     "train": "Make a policy that shares useful data and tells little about the secret.",
     "simulate": "Play episodes and write what was shared, so that anyone can attack it.",

@@ -27,18 +27,49 @@ RUN = "run.json"  # in the folder of a run
 
 STEPS = 50  # releases per episode, unless said otherwise
 
-OWN = " Or give one of your own, as FILE.py:NAME."
+FITTED = "fit.json"  # in the folder of a fit
+
+OWN = " Or give one of your own, as FILE.py:NAME, or the folder of a `veil fit`."
 
 
 def check_system(place: str, also: str = OWN) -> None:
     """Refuse what is none of ours and does not say where it is; `build_system` looks there."""
-    if not is_own(place):
+    if not is_own(place) and fit_folder(place) is None:
         known("system", place, SYSTEMS, also)
 
 
 def build_system(place: str) -> "System":
-    """A system with its defaults, or one of the user's."""
+    """A system with its defaults, one of the user's, or one of these with what a fit found."""
+    folder = fit_folder(place)
+    if folder is not None:
+        return _fitted(place, folder)
     return _load(place) if is_own(place) else SYSTEMS[place]()
+
+
+def fit_folder(place: str) -> Path | None:
+    """The folder of a fit, if that is meant: FOLDER, or FILE.py:NAME@FOLDER for a system of one's own."""
+    folder = Path(place.rpartition("@")[2])
+    return folder if place not in SYSTEMS and (folder / FITTED).exists() else None
+
+
+def _fitted(place: str, folder: Path) -> "System":
+    """The system of a fit. Code is run only if the command line names it, never because a folder does."""
+    from veil.fitting.fitted import fitted_system
+    from veil.results.fit import Fit
+    from veil.results.parts import ResultError
+
+    try:
+        found = Fit.load(folder)
+        base = place.rpartition("@")[0] or found.system
+        if is_own(base) and not place.rpartition("@")[0]:
+            raise Mistake(
+                f"{folder} is a fit of {base}, which is a file of Python code. Say that it may be run: "
+                f"--system {base}@{folder}."
+            )
+        check_system(base)
+        return fitted_system(_load(base) if is_own(base) else SYSTEMS[base](), found)
+    except (ResultError, ValueError) as error:
+        raise Mistake(f"{error}") from error
 
 
 def is_own(place: str) -> bool:

@@ -1,0 +1,91 @@
+"""The system that a fit describes: the same law of motion with the noise and the prior of the recordings."""
+
+import numpy as np
+from jaxtyping import Float
+
+from veil.results.fit import Fit, Individual
+from veil.systems.base import System, finite_prior
+from veil.systems.coloured import WithColouredNoise
+from veil.systems.variants import WithNoise, WithPrior
+
+NO_COLOUR = 0.05  # autocorrelation of the noise after one step; less is taken as white
+
+LEAST_WHITE = 0.02  # share of the noise that stays white, so that every state has noise of its own
+
+
+def fitted_system(system: System, fit: Fit) -> System:
+    """A system with the noise and the prior that were fitted.
+
+    The noise is the median over the individuals. Where they need a coloured one, it becomes a white part and
+    a part that decays by a constant factor per step, with the autocorrelation of the fitted noise after one
+    and two steps. Heavy tails and a size that depends on the state are left out: systems have Gaussian noise.
+    The prior is that of the population; for a single individual it is that of the system, with the estimate
+    as one more secret.
+
+    Args:
+        system: that was fitted.
+        fit: to recordings of it.
+    """
+    if len(fit.individuals[0].noise_factor) != len(system.state_fields) or [
+        one.name for one in fit.individuals[0].parameters
+    ] != [field.name for field in system.secret_fields]:
+        raise ValueError("This fit was made for another system. Fit again with `veil fit`.")
+    factors = np.median([_factors(one, system, fit.axes) for one in fit.individuals], axis=0)
+    colours = np.median([_colour(one, system, fit.axes) for one in fit.individuals], axis=0)
+    if fit.population is not None:
+        secrets = fit.population.secrets
+    else:
+        secrets = np.concatenate([np.asarray(system.prior.secrets), fit.individuals[0].values[None]])
+    found = WithPrior(WithNoise(system, factors), finite_prior(secrets))
+    if np.all(np.abs(colours[:, 0]) < NO_COLOUR):
+        return found
+    keep, white = zip(*(_decay(first, second) for first, second in colours), strict=True)
+    return WithColouredNoise(found, np.asarray(keep), np.asarray(white))
+
+
+def _factors(one: Individual, system: System, axes: tuple[str, ...]) -> Float[np.ndarray, " N"]:
+    """Factor on the noise of each coordinate, so that its stationary size is that of the fitted noise."""
+    found = np.array(one.noise_factor)
+    for axis, name in enumerate(axes):
+        place = [field.name for field in system.state_fields].index(name)
+        memory, size = np.array(one.law["memory"][axis]), float(np.exp(one.law["log_size"][axis]))
+        found[place] *= size * np.sqrt(autocovariance(memory)[0])
+    return found
+
+
+def _colour(one: Individual, system: System, axes: tuple[str, ...]) -> Float[np.ndarray, "N 2"]:
+    """Autocorrelation of the noise of each coordinate after one and two steps."""
+    found = np.zeros((len(system.state_fields), 2))
+    for axis, name in enumerate(axes):
+        place = [field.name for field in system.state_fields].index(name)
+        covariance = autocovariance(np.array(one.law["memory"][axis]))
+        found[place] = covariance[1:3] / covariance[0]
+    return found
+
+
+def autocovariance(memory: Float[np.ndarray, " L"], count: int = 3) -> Float[np.ndarray, " C"]:
+    """Of an autoregressive process with unit innovations, by its impulse response.
+
+    Args:
+        memory: coefficients of lag 1, 2, ...
+        count: how many lags, from 0 on.
+    """
+    length = 400
+    response = np.zeros(length)
+    response[0] = 1.0
+    for t in range(1, length):
+        past = response[max(0, t - len(memory)) : t][::-1]
+        response[t] = float(memory[: len(past)] @ past)
+        if abs(response[t]) > 1e6:
+            raise ValueError("The fitted noise is not stationary: record more, or choose another system.")
+    return np.array([response[lag:] @ response[: length - lag] for lag in range(count)])
+
+
+def _decay(first: float, second: float) -> tuple[float, float]:
+    """(r, q) with (1 − q) r = first and (1 − q) r² = second, as far as they are possible."""
+    if abs(first) < NO_COLOUR:
+        return 0.0, 0.5
+    keep = float(np.clip(second / first, -0.98, 0.98))
+    if keep * first <= 0 or abs(keep) < abs(first):  # the noise forgets faster than any such process
+        keep = float(np.clip(first / (1.0 - LEAST_WHITE), -0.98, 0.98))
+    return keep, float(np.clip(1.0 - first / keep, LEAST_WHITE, 1.0 - LEAST_WHITE))
