@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
 from veil.cli.recordings import ColumnChoice, read, show
-from veil.cli.subject import PolicyChoice, SensorChoice, build_system, check_system
+from veil.cli.subject import PolicyChoice, SensorChoice, build_for, build_system, check_system, fit_folder
 from veil.registry import SYSTEMS, system_name
 from veil.settings import MeasureSettings, ReadSettings
 
@@ -105,7 +105,10 @@ class Measure:
         with progress() as report:
             for number, log in enumerate(logs):
                 report("recordings", number, len(logs))
-                one = measure(system, log, self.policy, self.extent, progress=report)
+                model = system
+                if fit_folder(self.system) is not None:
+                    model = self.sensor.wrap(build_for(self.system, log.name), self.sharing.run)
+                one = measure(model, log, self.policy, self.extent, progress=report)
                 found.append(replace(one, system=system_name(self.system)))
             report("recordings", len(logs), len(logs))
         return found

@@ -46,13 +46,24 @@ def build_system(place: str) -> "System":
     return _load(place) if is_own(place) else SYSTEMS[place]()
 
 
+def build_for(place: str, individual: str) -> "System":
+    """As `build_system`; of a fit with the noise and the estimate of one individual, if it has that one.
+
+    Args:
+        place: where the system is.
+        individual: name of a recording.
+    """
+    folder = fit_folder(place)
+    return build_system(place) if folder is None else _fitted(place, folder, individual)
+
+
 def fit_folder(place: str) -> Path | None:
     """The folder of a fit, if that is meant: FOLDER, or FILE.py:NAME@FOLDER for a system of one's own."""
     folder = Path(place.rpartition("@")[2])
     return folder if place not in SYSTEMS and (folder / FITTED).exists() else None
 
 
-def _fitted(place: str, folder: Path) -> "System":
+def _fitted(place: str, folder: Path, individual: str | None = None) -> "System":
     """The system of a fit. Code is run only if the command line names it, never because a folder does."""
     from veil.fitting.fitted import fitted_system
     from veil.results.fit import Fit
@@ -67,7 +78,7 @@ def _fitted(place: str, folder: Path) -> "System":
                 f"--system {base}@{folder}."
             )
         check_system(base)
-        return fitted_system(_load(base) if is_own(base) else SYSTEMS[base](), found)
+        return fitted_system(_load(base) if is_own(base) else SYSTEMS[base](), found, individual)
     except (ResultError, ValueError) as error:
         raise Mistake(f"{error}") from error
 
@@ -339,7 +350,8 @@ def check_subject(run_or_system: str, sharing: PolicyChoice, trust: bool = False
             raise Mistake(f"{run_or_system} has its own policy; leave out --policy and its flags.")
         check_code(folder, trust)
         return
-    if not is_own(run_or_system) and (os.sep in run_or_system or Path(run_or_system).exists()):
+    named = is_own(run_or_system) or fit_folder(run_or_system) is not None
+    if not named and (os.sep in run_or_system or Path(run_or_system).exists()):
         raise Mistake(f"{run_or_system} is not the folder of a run: no {RUN} in it. `veil train` makes one.")
     check_system(run_or_system, " Or give the folder of a `veil train`, or your own system as FILE.py:NAME.")
     sharing.check(run_or_system)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, complain
 from veil.cli.parser import Flag
-from veil.cli.subject import build_system, check_system
+from veil.cli.subject import build_system, check_system, fit_folder
 from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def describe(name: str, system: "System") -> str:
     lines.append(f"  prior     {count} secrets ({'), ('.join(values)}); H(q) = {entropy:.3f} nats")
     doc = (type(system).__doc__ or "a system of your own").strip().splitlines()[0]
     about = SYSTEMS.about(name) if name in SYSTEMS else doc
+    if fit_folder(name) is not None:
+        about = f"{system.nouns.owner}, as `veil fit` found it in recordings"
     return "\n".join([f"{system_name(name)}: {about}", *lines])
 
 

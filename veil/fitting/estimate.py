@@ -96,6 +96,11 @@ class Likelihood(eqx.Module):
         states = (self.data.states[:, :-1][:, :, self.axes] - self.mean) / self.sd
         return jax.vmap(lambda one, at: log_density(parameters.law, one, at))(found, states)
 
+    def forecasts(self, parameters: Parameters) -> Float[Array, "S T Y"]:
+        """The readings that the system predicts, without the memory of its noise."""
+        plant = WithNoise(self.system, jnp.exp(parameters.log_noise))
+        return scores(plant, self.secret(parameters), self.data).forecasts
+
     def objective(self, parameters: Parameters, weights: Float[Array, "S T"]) -> Float[Array, ""]:
         """Mean negative log density of the weighted steps; unknown noise is weakly drawn to the model's."""
         count = jnp.maximum(jnp.sum(weights), 1.0)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from veil.fitting.estimate import (
     Likelihood,
@@ -135,7 +135,7 @@ def _individual(system: System, data: Stretches, name: str, settings: FitSetting
         final, free = final_white, likelihood.free(family, noise=True)
     found = uncertainty(likelihood, final, free, everything)
     predicted = np.asarray(data.states)[:, 1:][used][held][:, likelihood.axes]
-    guesses = predicted - np.asarray(_misses(likelihood, parameters))[used][held]
+    guesses = np.asarray(eqx.filter_jit(Likelihood.forecasts)(likelihood, parameters))[used][held]
     return Individual(
         name,
         int(used.sum()),
@@ -196,19 +196,6 @@ def _chosen(
         for one, (_, line) in found.items()
     )
     return family, found[family][0], tried
-
-
-@eqx.filter_jit
-def _misses(likelihood: Likelihood, parameters: Parameters) -> Float[Array, "S T Y"]:
-    """Reading minus one-step prediction by the system alone, without the memory of the noise."""
-    axes, data = likelihood.axes, likelihood.data
-    secret = likelihood.secret(parameters)
-    if not all(data.seen):  # what is not recorded has no value to predict from: the last reading stands in
-        return data.states[:, 1:][:, :, axes] - data.states[:, :-1][:, :, axes]
-    means = jax.vmap(jax.vmap(lambda x, w: likelihood.system.transition(secret, x, w).mean))(
-        data.states[:, :-1], data.external[:, :-1]
-    )
-    return (data.states[:, 1:] - means)[:, :, axes]
 
 
 def _parameters(likelihood: Likelihood, final: Parameters, covariance: np.ndarray) -> tuple[Estimate, ...]:

@@ -13,29 +13,32 @@ NO_COLOUR = 0.05  # autocorrelation of the noise after one step; less is taken a
 LEAST_WHITE = 0.02  # share of the noise that stays white, so that every state has noise of its own
 
 
-def fitted_system(system: System, fit: Fit) -> System:
+def fitted_system(system: System, fit: Fit, individual: str | None = None) -> System:
     """A system with the noise and the prior that were fitted.
 
-    The noise is the median over the individuals. Where they need a coloured one, it becomes a white part and
-    a part that decays by a constant factor per step, with the autocorrelation of the fitted noise after one
-    and two steps. Heavy tails and a size that depends on the state are left out: systems have Gaussian noise.
-    The prior is that of the population; for a single individual it is that of the system, with the estimate
-    as one more secret.
+    The noise is that of an individual, or the median over all of them. Where it is coloured, it becomes a
+    white part and a part that decays by a constant factor per step, with the autocorrelation of the fitted
+    noise after one and two steps. Heavy tails and a size that depends on the state are left out: systems have
+    Gaussian noise.
+    The prior is that of the population, or that of the system where only one individual was recorded. The
+    estimate of the individual that is asked for is one more secret.
 
     Args:
         system: that was fitted.
         fit: to recordings of it.
+        individual: name of the one whose noise is used and whose estimate joins the prior; the only one if
+            there is one, and none if the fit has no individual of this name.
     """
     if len(fit.individuals[0].noise_factor) != len(system.state_fields) or [
         one.name for one in fit.individuals[0].parameters
     ] != [field.name for field in system.secret_fields]:
         raise ValueError("This fit was made for another system. Fit again with `veil fit`.")
-    factors = np.median([_factors(one, system, fit.axes) for one in fit.individuals], axis=0)
-    colours = np.median([_colour(one, system, fit.axes) for one in fit.individuals], axis=0)
-    if fit.population is not None:
-        secrets = fit.population.secrets
-    else:
-        secrets = np.concatenate([np.asarray(system.prior.secrets), fit.individuals[0].values[None]])
+    alone = len(fit.individuals) == 1
+    asked = [one for one in fit.individuals if alone or one.name == individual]
+    factors = np.median([_factors(one, system, fit.axes) for one in asked or fit.individuals], axis=0)
+    colours = np.median([_colour(one, system, fit.axes) for one in asked or fit.individuals], axis=0)
+    known = np.asarray(system.prior.secrets) if fit.population is None else fit.population.secrets
+    secrets = np.concatenate([known, *(one.values[None] for one in asked)])
     found = WithPrior(WithNoise(system, factors), finite_prior(secrets))
     if np.all(np.abs(colours[:, 0]) < NO_COLOUR):
         return found

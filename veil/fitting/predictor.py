@@ -85,10 +85,12 @@ class Scores(eqx.Module):
     Attributes:
         values: whitened by the predicted covariance: axis i given the axes before it.
         log_jacobian: logarithm of |∂ values / ∂ reading|.
+        forecasts: the predicted readings.
     """
 
     values: Float[Array, "*T Y"]
     log_jacobian: Float[Array, "*T"]
+    forecasts: Float[Array, "*T Y"]
 
 
 def scores(system: System, secret: Secret, data: Stretches) -> Scores:
@@ -126,11 +128,11 @@ def _from_last_reading(
     """Predictions from the last reading; rounding errors are added to the covariance."""
     rounding = jnp.diag(data.cell**2)
 
-    def step(state: State, inputs: External, after: State) -> tuple[Array, Array]:
+    def step(state: State, inputs: External, after: State) -> tuple[Array, Array, Array]:
         law = system.transition(secret, state, inputs)
         slope = jax.jacfwd(lambda x: system.transition(secret, x, inputs).mean)(state)
         covariance = law.scale @ law.scale.T + rounding + slope @ rounding @ slope.T
-        return _whitened(after - law.mean, covariance)
+        return *_whitened(after - law.mean, covariance), law.mean
 
     return Scores(*jax.vmap(step)(states[:-1], external[:-1], states[1:]))
 
@@ -149,14 +151,14 @@ def _by_filter(
 
     def step(
         law: tuple[Array, Array], now: tuple[External, State]
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
         (mean, covariance), (inputs, after) = law, now
         moved = system.transition(secret, mean, inputs)
         slope = jax.jacfwd(lambda x: system.transition(secret, x, inputs).mean)(mean)
         forecast = slope @ covariance @ slope.T + moved.scale @ moved.scale.T
         reading = forecast[np.ix_(seen, seen)] + rounding
         miss = after[seen] - moved.mean[seen]
-        found = _whitened(miss, reading)
+        found = *_whitened(miss, reading), moved.mean[seen]
         gain = jnp.linalg.solve(reading, forecast[seen]).T
         kept = jnp.eye(size, dtype=mean.dtype).at[:, seen].add(-gain)
         posterior = kept @ forecast @ kept.T + gain @ rounding @ gain.T
