@@ -93,7 +93,8 @@ class Likelihood(eqx.Module):
         """Log density of every reading given those before it, and the innovations."""
         plant = WithNoise(self.system, jnp.exp(parameters.log_noise))
         found = scores(plant, self.secret(parameters), self.data)
-        states = (self.data.states[:, :-1][:, :, self.axes] - self.mean) / self.sd
+        away = self.data.states[:, :-1][:, :, self.axes] - self.mean[None, None]
+        states = away / self.sd[None, None]
         return jax.vmap(lambda one, at: log_density(parameters.law, one, at))(found, states)
 
     def forecasts(self, parameters: Parameters) -> Float[Array, "S T Y"]:
@@ -128,7 +129,7 @@ class Likelihood(eqx.Module):
         return Parameters(low + margin, -noise, bottom), Parameters(high - margin, noise, top)
 
     def free(self, family: Family, *, noise: bool) -> Parameters:
-        """Which parameters are estimated, as a tree of booleans.
+        """Which parameters are estimated, as a tree of ones and zeros.
 
         Args:
             family: of the law of the scores.
@@ -136,17 +137,16 @@ class Likelihood(eqx.Module):
         """
         start = self.start()
         law = start.law
-        lags = jnp.arange(LONGEST) < family.order
-        size = jnp.full(law.log_size.shape, not noise)
+        lags = (jnp.arange(LONGEST) < family.order).astype(law.memory.dtype)
         return Parameters(
-            jnp.ones(start.secret.shape, bool),
-            jnp.full(start.log_noise.shape, noise),
+            jnp.ones_like(start.secret),
+            jnp.full_like(start.log_noise, noise),
             ResidualLaw(
                 jnp.broadcast_to(lags, law.memory.shape),
-                size,
-                jnp.full(law.level.shape, family.level),
-                jnp.full(law.mixing.shape, not noise),
-                jnp.full(law.tail.shape, family.heavy),
+                jnp.full_like(law.log_size, not noise),
+                jnp.full_like(law.level, family.level),
+                jnp.full_like(law.mixing, not noise),
+                jnp.full_like(law.tail, family.heavy),
             ),
         )
 
@@ -322,11 +322,14 @@ class Uncertainty:
         weak: combinations of parameters that the data do not determine: standard deviation in units of the
             prior's spread, and weights by parameter.
         free: number of parameters that were estimated, with those of the noise.
+        log_noise: standard error of the logarithm of the size of the noise, per coordinate of the state; NaN
+            where it was not estimated.
     """
 
     covariance: Float[np.ndarray, "P P"]
     weak: tuple[tuple[float, Float[np.ndarray, " P"]], ...]
     free: int
+    log_noise: Float[np.ndarray, " N"]
 
 
 def uncertainty(
@@ -357,5 +360,10 @@ def uncertainty(
         for place, variance in enumerate(variances)
         if variance > 1.0
     )
+    errors = np.full(len(chosen), np.nan)
+    errors[chosen] = np.sqrt(np.diag(inverse))
+    each = unravel(parameters, jnp.asarray(errors))
+    log_noise, sizes = np.array(each.log_noise), np.asarray(each.law.log_size)
+    log_noise[likelihood.axes] = np.where(np.isnan(sizes), log_noise[likelihood.axes], sizes)
     spread = np.asarray(likelihood.spread)
-    return Uncertainty(covariance * np.outer(spread, spread), weak, int(chosen.sum()))
+    return Uncertainty(covariance * np.outer(spread, spread), weak, int(chosen.sum()), log_noise)

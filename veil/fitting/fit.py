@@ -141,7 +141,7 @@ def _individual(system: System, data: Stretches, name: str, settings: FitSetting
         int(used.sum()),
         int(held.sum()),
         _parameters(likelihood, final, found.covariance),
-        _noise(system, data, likelihood, final),
+        _noise(system, data, likelihood, final, found.log_noise),
         tuple(float(x) for x in np.exp(np.asarray(final.log_noise))),
         {key: np.asarray(value).tolist() for key, value in _law(final)},
         family,
@@ -210,7 +210,7 @@ def _parameters(likelihood: Likelihood, final: Parameters, covariance: np.ndarra
 
 
 def _noise(
-    system: System, data: Stretches, likelihood: Likelihood, final: Parameters
+    system: System, data: Stretches, likelihood: Likelihood, final: Parameters, errors: np.ndarray
 ) -> tuple[Estimate, ...]:
     """Standard deviation of one step's noise at the first reading, per coordinate of the state."""
     plant = WithNoise(system, jnp.exp(final.log_noise))
@@ -218,8 +218,8 @@ def _noise(
     sizes = np.array(jnp.sqrt(jnp.sum(law.scale**2, axis=1)))
     sizes[likelihood.axes] *= np.exp(np.asarray(final.law.log_size))
     return tuple(
-        Estimate(field.name, float(size), float("nan"), field.unit)
-        for field, size in zip(system.state_fields, sizes, strict=True)
+        Estimate(field.name, float(size), float(size * error), field.unit)
+        for field, size, error in zip(system.state_fields, sizes, errors, strict=True)
     )
 
 

@@ -64,7 +64,7 @@ def innovations(
     before = jnp.concatenate([jnp.zeros((LONGEST, axes), values.dtype), values])
     lags = jnp.stack([before[LONGEST - k : LONGEST - k + length] for k in range(1, LONGEST + 1)], axis=-1)
     rest = values - jnp.einsum("tyl,yl->ty", lags, law.memory)
-    log_size = law.log_size + states @ law.level.T
+    log_size = law.log_size[None] + states @ law.level.T
     lower = jnp.eye(axes, dtype=values.dtype).at[jnp.tril_indices(axes, -1)].set(law.mixing)
     return (rest @ lower.T) * jnp.exp(-log_size), log_size
 
@@ -85,6 +85,7 @@ def log_density(
 
 def standard_log_density(noise: Float[Array, "*T Y"], tail: Float[Array, " Y"]) -> Float[Array, "*T Y"]:
     """Of a standard normal where the tail is 0, else of a Student-t with 1 / tail degrees of freedom."""
+    tail = jnp.broadcast_to(tail, noise.shape)
     kept = jnp.maximum(tail, SHORTEST_TAIL)
     degrees = 1.0 / kept
     heavy = (

@@ -1,6 +1,7 @@
 """A model fitted to recordings: estimates, the law of the noise, and how well it predicts held-out steps."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -70,7 +71,7 @@ class Estimate:
     Attributes:
         name: of the parameter.
         value: its estimate.
-        standard_error: from the curvature of the likelihood; infinite where the data say nothing.
+        standard_error: from the curvature of the likelihood; NaN where it was not estimated.
         unit: of both.
         at_limit: whether the estimate is the lowest or highest value that is allowed.
     """
@@ -146,12 +147,12 @@ class Individual:
 
     @property
     def values(self) -> Float[np.ndarray, " P"]:
-        """The estimates."""
+        """The estimated parameters as an array."""
         return np.array([one.value for one in self.parameters])
 
     @property
     def rival(self) -> Rival:
-        """The best rival."""
+        """The rival with the largest gain."""
         return max(self.rivals, key=lambda one: one.gain, default=Rival("none", 0.0, 0.0))
 
     @property
@@ -424,7 +425,7 @@ def _estimates_to_dict(rows: Sequence[Estimate]) -> Line:
     return {
         one.name: {
             "value": one.value,
-            "standard_error": one.standard_error,
+            "standard_error": one.standard_error if math.isfinite(one.standard_error) else None,
             "unit": one.unit,
             "at_limit": one.at_limit,
         }
@@ -432,9 +433,13 @@ def _estimates_to_dict(rows: Sequence[Estimate]) -> Line:
     }
 
 
+def _error(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
 def _estimates(line: dict) -> tuple[Estimate, ...]:
     return tuple(
-        Estimate(name, one["value"], one["standard_error"], one["unit"], one["at_limit"])
+        Estimate(name, one["value"], _error(one["standard_error"]), one["unit"], one["at_limit"])
         for name, one in line.items()
     )
 

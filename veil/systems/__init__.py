@@ -3,6 +3,7 @@
 from veil.systems.base import CostPart, Nouns, Prior, Scenario, System, finite_prior, quasi_random_prior
 from veil.systems.battery import Battery
 from veil.systems.building import Building
+from veil.systems.coloured import WithColouredNoise
 from veil.systems.driver import Driver, IdmDriver
 from veil.systems.gain import Gain
 from veil.systems.platoon import ColouredPlatoon, IdmPlatoon, Platoon
@@ -52,6 +53,7 @@ __all__ = [
     "Series",
     "System",
     "WanderingLeader",
+    "WithColouredNoise",
     "WithInitial",
     "WithNoise",
     "WithPrior",

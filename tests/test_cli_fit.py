@@ -1,0 +1,119 @@
+"""`veil fit` from the command line to its files, and a fit as the system of other commands."""
+
+import json
+
+import numpy as np
+import pytest
+
+from veil.cli import main
+from veil.cli.console import Mistake
+from veil.cli.subject import build_for, build_system, fit_folder
+from veil.registry import system_name
+from veil.results import Fit
+from veil.systems import WithColouredNoise
+
+STEPS = 240
+
+
+def recording(path, gains, colour=0.0, steps=STEPS):
+    """One loop x' = g x + push + noise of 0.3 per gain, in one file."""
+    rng, lines = np.random.default_rng(5), ["who,level,push"]
+    for who, gain in enumerate(gains):
+        level = error = 0.0
+        for _ in range(steps):
+            push = 0.3 * rng.standard_normal()
+            lines.append(f"{who},{level:.12g},{push:.12g}")
+            error = colour * error + np.sqrt(1 - colour**2) * 0.3 * rng.standard_normal()
+            level = gain * level + push + error
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Commands run in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "prepare", lambda: None)
+    return tmp_path
+
+
+def run(*arguments):
+    """The exit code of a command line."""
+    try:
+        main.main([str(one) for one in arguments])
+    except SystemExit as end:
+        return end.code or 0
+    return 0
+
+
+def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_recording(here, capsys):
+    log = recording(here / "loops.csv", [0.3, 0.6, 0.85])
+    assert run("fit", log, "--system", "gain", "--each", "who") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The model explains 3 of 3 recordings" in said
+    assert "veil audit fits/loops --policy truth" in said
+    content = json.loads((here / "fits" / "loops" / "fit.json").read_text())
+    for gain, one in zip([0.3, 0.6, 0.85], content["individuals"], strict=True):
+        found = one["parameters"]["gain"]
+        assert abs(found["value"] - gain) < 4 * found["standard_error"]
+        assert abs(one["noise"]["level"]["value"] - 0.3) < 4 * 0.3 / np.sqrt(2 * STEPS)
+    assert {"population", "examination", "resolution", "steps", "version"} <= content.keys()
+    picture = (here / "fits" / "loops" / "fit.png").read_bytes()
+    assert picture[:4] == b"\x89PNG"
+    parts = sorted((here / "fits" / "loops" / "parts").glob("*.npz"))
+    times = [one.stat().st_mtime_ns for one in parts]
+    assert len(parts) == 3 and run("fit", log, "--system", "gain", "--each", "who") == 0
+    assert [one.stat().st_mtime_ns for one in parts] == times, "what is there is not computed again"
+    other = recording(here / "others.csv", [0.5])
+    assert run("fit", other, "--system", "gain", "--out", "fits/loops") == 2, "another fit is not replaced"
+    assert "--again" in capsys.readouterr().err
+
+    place = "fits/loops"
+    assert fit_folder(place) is not None and system_name(place) == "loops"
+    fitted = build_system(place)
+    shared = Fit.load(place).population
+    assert shared is not None and np.allclose(fitted.prior.secrets, shared.secrets)
+    own = build_for(place, "who=1")
+    assert np.allclose(own.prior.secrets[-1], content["individuals"][1]["parameters"]["gain"]["value"])
+    scale = own.transition(own.prior.secrets[0], own.initial(own.prior.secrets[0]).mean, own.first_external())
+    assert abs(float(scale.scale[0, 0]) - content["individuals"][1]["noise"]["level"]["value"]) < 1e-4
+    assert run("measure", log, "--system", place, "--each", "who") == 0
+    verdicts = [
+        one["verdict"] for one in json.loads((here / "measure/loops/measure.json").read_text())["recordings"]
+    ]
+    assert verdicts.count("model_misfit") == 0, verdicts
+
+
+def test_coloured_noise_becomes_a_system_whose_noise_has_its_autocorrelation(here):
+    log = recording(here / "loop.csv", [0.6], colour=0.7, steps=900)
+    run("fit", log, "--system", "gain")
+    found = Fit.load("fits/loop").individuals[0]
+    assert found.family.order >= 1
+    system = build_system("fits/loop")
+    assert [field.name for field in system.state_fields] == ["level", "error of level"]
+    assert isinstance(system, WithColouredNoise)
+    keep, white = float(system.keep[0]), float(system.white[0])
+    error = 4 / np.sqrt(900)
+    assert abs((1 - white) * keep - 0.7) < error and abs((1 - white) * keep**2 - 0.49) < 2 * error
+
+
+def test_a_folder_never_runs_code_that_the_command_line_does_not_name(here):
+    source = "from pathlib import Path\nfrom veil.systems import Gain\nloop = Gain()\nPath('ran').write_text('x')\n"
+    (here / "own.py").write_text(source)
+    log = recording(here / "loop.csv", [0.6])
+    assert run("fit", log, "--system", "own.py:loop") == 0
+    assert (here / "ran").read_text() == "x"
+    with pytest.raises(Mistake, match=r"own\.py:loop@fits/loop"):
+        build_system("fits/loop")
+    assert len(build_system("own.py:loop@fits/loop").prior.secrets) > 1
+    assert system_name("own.py:loop@fits/loop") == "loop"
+
+
+def test_mistakes_are_said_in_a_sentence(here, capsys):
+    log = recording(here / "loop.csv", [0.6], steps=30)
+    assert run("fit", log, "--system", "gain") == 2
+    assert "29 steps; a fit needs at least 60" in " ".join(capsys.readouterr().err.split())
+    (here / "broken").mkdir()
+    (here / "broken" / "fit.json").write_text("{}")
+    assert run("audit", "broken") == 2
+    assert "Make it again with `veil fit`" in " ".join(capsys.readouterr().err.split())
