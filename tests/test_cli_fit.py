@@ -98,8 +98,8 @@ def test_coloured_noise_becomes_a_system_whose_noise_has_its_autocorrelation(her
 
 
 def test_a_folder_never_runs_code_that_the_command_line_does_not_name(here):
-    source = "from pathlib import Path\nfrom veil.systems import Gain\nloop = Gain()\nPath('ran').write_text('x')\n"
-    (here / "own.py").write_text(source)
+    source = ["from pathlib import Path", "from veil.systems import Gain", "Path('ran').write_text('x')"]
+    (here / "own.py").write_text("\n".join([*source, "loop = Gain()", ""]))
     log = recording(here / "loop.csv", [0.6])
     assert run("fit", log, "--system", "own.py:loop") == 0
     assert (here / "ran").read_text() == "x"
