@@ -23,7 +23,7 @@ OWNER = "fingerprint.txt"  # of the settings that made what the folder holds
 
 @dataclass(frozen=True)
 class Fit:
-    """Estimate the parameters of a system and its noise from recordings, and examine the model on the rest.
+    """Estimate parameters, noise and a prior from recordings, and examine the model on the rest.
 
     Exit code 0: the model explains at least one recording; 3: it explains none; 2: a mistake on the
     command line or in the file.
