@@ -1,7 +1,9 @@
 """Maximum likelihood of parameters and noise by one-step predictions, with standard errors.
 
-The program that computes the likelihood is compiled once per shape of the data: parameters that an order of
-the noise does not have are held at zero instead of being left out.
+SciPy's trust-region method climbs. It gets the gradient and a Gauss-Newton curvature, in which predictions
+are linear in the parameters and the law of the noise is not, so that some ten evaluations are enough. Limits
+of parameters are kept by smooth maps. The program that computes all this is compiled once per shape of the
+data: parameters that an order of the noise does not have are held at zero instead of being left out.
 """
 
 from dataclasses import dataclass
@@ -12,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy import optimize
+from scipy.special import expit
 from scipy.stats import qmc
 
-from veil.fitting.predictor import Stretches, scores
+from veil.fitting.predictor import Forecasts, Stretches, forecasts
 from veil.fitting.residual_law import LONGEST, ResidualLaw, log_density, white
 from veil.results.fit import Family
 from veil.systems.base import System
@@ -26,6 +29,8 @@ WEAK = 3.0  # sd of the log of a noise factor that is assumed where the data say
 LARGEST_MEMORY, LONGEST_TAIL = 1.5, 0.45
 
 STARTS, DESCENTS = 64, 3  # points that are tried, and from how many of them the likelihood is climbed
+
+FIRST_CLIMB = 12  # iterations of each of these climbs; the best one goes on
 
 
 class Parameters(eqx.Module):
@@ -62,7 +67,7 @@ class Likelihood(eqx.Module):
     sd: Float[Array, " Y"]
 
     def __init__(self, system: System, data: Stretches):
-        secrets, seen = np.asarray(system.prior.secrets, float), np.flatnonzero(data.seen)
+        secrets, seen = np.asarray(system.prior.secrets, float), np.array(data.sensor.axes)
         spread = secrets.std(axis=0)
         usual = np.maximum(np.abs(secrets).mean(axis=0), 1e-3)
         self.system, self.data = system, data
@@ -75,13 +80,13 @@ class Likelihood(eqx.Module):
     @property
     def axes(self) -> np.ndarray:
         """The recorded coordinates of the state."""
-        return np.flatnonzero(self.data.seen)
+        return np.array(self.data.sensor.axes)
 
     def start(self) -> Parameters:
         """The centre of the prior with the system's own white noise."""
         return Parameters(
             jnp.zeros_like(self.centre),
-            jnp.zeros(len(self.data.seen)),
+            jnp.zeros(len(self.data.sensor.seen)),
             white(len(self.axes)),
         )
 
@@ -89,47 +94,51 @@ class Likelihood(eqx.Module):
         """The system's parameters in their own units."""
         return self.centre + self.spread * parameters.secret
 
-    def by_step(self, parameters: Parameters) -> tuple[Float[Array, "S T"], Float[Array, "S T Y"]]:
-        """Log density of every reading given those before it, and the innovations."""
-        plant = WithNoise(self.system, jnp.exp(parameters.log_noise))
-        found = scores(plant, self.secret(parameters), self.data)
+    def forecasts(self, secret: Float[Array, " P"], log_noise: Float[Array, " N"]) -> Forecasts:
+        """What the system expects of every reading, without the memory of its noise.
+
+        Args:
+            secret: in units of the prior's spread.
+            log_noise: logarithm of the factors on the system's noise.
+        """
+        plant = WithNoise(self.system, jnp.exp(log_noise))
+        return forecasts(plant, self.centre + self.spread * secret, self.data)
+
+    def by_step(
+        self, found: Forecasts, law: ResidualLaw
+    ) -> tuple[Float[Array, "S T"], Float[Array, "S T Y"], Float[Array, "S T Y"]]:
+        """Log density of every reading given those before it, innovations, and half cells of the sensor.
+
+        Args:
+            found: what the system expects.
+            law: of what it leaves.
+        """
         away = self.data.states[:, :-1][:, :, self.axes] - self.mean[None, None]
         states = away / self.sd[None, None]
-        return jax.vmap(lambda one, at: log_density(parameters.law, one, at))(found, states)
+        sensor = self.data.sensor
+        step = sensor.step[self.axes] if sensor.rounded else None
+        return jax.vmap(lambda one, at: log_density(law, one, at, step))(found, states)
 
-    def forecasts(self, parameters: Parameters) -> Float[Array, "S T Y"]:
-        """The readings that the system predicts, without the memory of its noise."""
-        plant = WithNoise(self.system, jnp.exp(parameters.log_noise))
-        return scores(plant, self.secret(parameters), self.data).forecasts
-
-    def objective(self, parameters: Parameters, weights: Float[Array, "S T"]) -> Float[Array, ""]:
-        """Mean negative log density of the weighted steps; unknown noise is weakly drawn to the model's."""
-        count = jnp.maximum(jnp.sum(weights), 1.0)
-        pull = 0.5 * jnp.sum((parameters.log_noise / WEAK) ** 2)
-        return (pull - jnp.sum(weights * self.by_step(parameters)[0])) / count
-
-    def limits(self, parameters: Parameters) -> tuple[Parameters, Parameters]:
-        """Lowest and highest values."""
-        fields = self.system.secret_fields
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest values of all parameters, as rows."""
+        fields, like = self.system.secret_fields, self.start()
         low = (jnp.asarray([one.low for one in fields]) - self.centre) / self.spread
         high = (jnp.asarray([one.high for one in fields]) - self.centre) / self.spread
-        law = parameters.law
-        size, wide = jnp.full_like(law.log_size, 10.0), jnp.full_like(law.mixing, 50.0)
+        law = like.law
         top = ResidualLaw(
             jnp.full_like(law.memory, LARGEST_MEMORY),
-            size,
+            jnp.full_like(law.log_size, 10.0),
             jnp.full_like(law.level, 3.0),
-            wide,
+            jnp.full_like(law.mixing, 50.0),
             jnp.full_like(law.tail, LONGEST_TAIL),
         )
         bottom = jax.tree.map(jnp.negative, top)
         bottom = eqx.tree_at(lambda one: one.tail, bottom, jnp.zeros_like(law.tail))
-        noise = jnp.full_like(parameters.log_noise, 12.0)
-        margin = 1e-6
-        return Parameters(low + margin, -noise, bottom), Parameters(high - margin, noise, top)
+        noise = jnp.full_like(like.log_noise, 12.0)
+        return ravel(Parameters(low, -noise, bottom)), ravel(Parameters(high, noise, top))
 
-    def free(self, family: Family, *, noise: bool) -> Parameters:
-        """Which parameters are estimated, as a tree of ones and zeros.
+    def free(self, family: Family, *, noise: bool) -> np.ndarray:
+        """Which parameters are estimated, as a row of flags.
 
         Args:
             family: of the law of the scores.
@@ -137,23 +146,24 @@ class Likelihood(eqx.Module):
         """
         start = self.start()
         law = start.law
-        lags = (jnp.arange(LONGEST) < family.order).astype(law.memory.dtype)
-        return Parameters(
+        lags = jnp.arange(LONGEST) < family.order
+        chosen = Parameters(
             jnp.ones_like(start.secret),
             jnp.full_like(start.log_noise, noise),
             ResidualLaw(
-                jnp.broadcast_to(lags, law.memory.shape),
+                jnp.broadcast_to(lags, law.memory.shape).astype(law.memory.dtype),
                 jnp.full_like(law.log_size, not noise),
                 jnp.full_like(law.level, family.level),
-                jnp.full_like(law.mixing, not noise),
+                jnp.ones_like(law.mixing),
                 jnp.full_like(law.tail, family.heavy),
             ),
         )
+        return ravel(chosen).astype(bool)
 
 
 def ravel(tree: Parameters) -> np.ndarray:
     """All numbers in one row."""
-    return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)])
+    return np.concatenate([np.ravel(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]).astype(float)
 
 
 def unravel(like: Parameters, row: Array) -> Parameters:
@@ -167,20 +177,44 @@ def unravel(like: Parameters, row: Array) -> Parameters:
 
 
 @eqx.filter_jit
-def _slope(likelihood: Likelihood, row: Array, weights: Array) -> tuple[Float[Array, ""], Float[Array, " R"]]:
-    like = likelihood.start()
-    return jax.value_and_grad(lambda one: likelihood.objective(unravel(like, one), weights))(row)
+def _local(
+    likelihood: Likelihood, row: Array, weights: Float[Array, "S T"]
+) -> tuple[Float[Array, ""], Float[Array, " R"], Float[Array, "R R"]]:
+    """Mean negative log density of the weighted steps, its gradient and its Gauss-Newton curvature.
+
+    Unknown noise is weakly drawn to the model's.
+    """
+    here = unravel(likelihood.start(), row)
+    count = jnp.maximum(jnp.sum(weights), 1.0)
+
+    def expected(secret: Array, log_noise: Array) -> tuple[Forecasts, Forecasts]:
+        found = likelihood.forecasts(secret, log_noise)
+        return found, found
+
+    slopes, base = jax.jacfwd(expected, (0, 1), has_aux=True)(here.secret, here.log_noise)
+
+    def objective(one: Array) -> Array:
+        there = unravel(likelihood.start(), one)
+        away = there.secret - here.secret, there.log_noise - here.log_noise
+        miss = base.miss + sum(slope @ part for slope, part in zip(slopes.miss, away, strict=True))
+        log_sd = base.log_sd + sum(slope @ part for slope, part in zip(slopes.log_sd, away, strict=True))
+        lines = likelihood.by_step(Forecasts(miss, log_sd, base.mean), there.law)[0]
+        pull = 0.5 * jnp.sum((there.log_noise / WEAK) ** 2)
+        return (pull - jnp.sum(jnp.where(weights > 0, weights * lines, 0.0))) / count
+
+    value, gradient = jax.value_and_grad(objective)(row)
+    return value, gradient, jax.hessian(objective)(row)
 
 
 @eqx.filter_jit
 def _profiled(likelihood: Likelihood, points: Float[Array, "C P"], weights: Array) -> Float[Array, " C"]:
     """The objective at many secrets, each with the size of noise that suits it best."""
+    start = likelihood.start()
 
     def one(point: Array) -> Array:
-        at = eqx.tree_at(lambda tree: tree.secret, likelihood.start(), point)
-        noise = likelihood.by_step(at)[1]
-        square = jnp.sum(weights[..., None] * noise**2, (0, 1)) / jnp.sum(weights)
-        return 0.5 * jnp.sum(jnp.log(square))
+        found = likelihood.forecasts(point, start.log_noise)
+        squares = jnp.where(weights[..., None] > 0, (found.miss * jnp.exp(-found.log_sd)) ** 2, 0.0)
+        return jnp.sum(jnp.log(jnp.sum(weights[..., None] * squares, (0, 1)) / jnp.sum(weights)))
 
     return jax.lax.map(one, points)
 
@@ -188,21 +222,51 @@ def _profiled(likelihood: Likelihood, points: Float[Array, "C P"], weights: Arra
 @eqx.filter_jit
 def log_scores(
     likelihood: Likelihood, parameters: Parameters
-) -> tuple[Float[Array, "S T"], Float[Array, "S T Y"]]:
-    """Log density of every reading given those before it, and the innovations."""
-    return likelihood.by_step(parameters)
+) -> tuple[Float[Array, "S T"], Float[Array, "S T Y"], Float[Array, "S T Y"], Float[Array, "S T Y"]]:
+    """Log density of every reading given those before it, innovations, half cells, and predictions."""
+    found = likelihood.forecasts(parameters.secret, parameters.log_noise)
+    return *likelihood.by_step(found, parameters.law), found.mean
 
 
-@eqx.filter_jit
-def _curvature(likelihood: Likelihood, row: Array, weights: Array) -> Float[Array, "R R"]:
-    like = likelihood.start()
-    return jax.hessian(lambda one: likelihood.objective(unravel(like, one), weights))(row)
+class _Map:
+    """A smooth map between the line and the range of each parameter."""
+
+    def __init__(self, low: np.ndarray, high: np.ndarray):
+        self.low, self.high = low, high
+        self.both = np.isfinite(low) & np.isfinite(high)
+        self.below = np.isfinite(low) & ~self.both
+        self.above = np.isfinite(high) & ~self.both
+
+    def inside(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values and their first and second derivatives."""
+        value, first, second = u.copy(), np.ones_like(u), np.zeros_like(u)
+        s = expit(u)
+        b, d, a = self.both, self.below, self.above
+        width = self.high[b] - self.low[b]
+        value[b] = self.low[b] + width * s[b]
+        first[b] = width * s[b] * (1.0 - s[b])
+        second[b] = first[b] * (1.0 - 2.0 * s[b])
+        value[d], first[d] = self.low[d] + np.logaddexp(0.0, u[d]), s[d]
+        value[a], first[a] = self.high[a] - np.logaddexp(0.0, -u[a]), 1.0 - s[a]
+        curved = s * (1.0 - s)
+        second[d], second[a] = curved[d], -curved[a]
+        return value, first, second
+
+    def line(self, value: np.ndarray) -> np.ndarray:
+        """The inverse; values at a limit are taken a little inside."""
+        u = value.copy()
+        b, d, a = self.both, self.below, self.above
+        share = np.clip((value[b] - self.low[b]) / (self.high[b] - self.low[b]), 1e-6, 1.0 - 1e-6)
+        u[b] = np.log(share) - np.log1p(-share)
+        over, under = np.maximum(value[d] - self.low[d], 1e-6), np.maximum(self.high[a] - value[a], 1e-6)
+        u[d], u[a] = over + np.log(-np.expm1(-over)), -(under + np.log(-np.expm1(-under)))
+        return u
 
 
 def climb(
-    likelihood: Likelihood, start: Parameters, free: Parameters, weights: Array, iterations: int = 200
+    likelihood: Likelihood, start: Parameters, free: np.ndarray, weights: Array, iterations: int = 60
 ) -> tuple[Parameters, float]:
-    """The best parameters by L-BFGS-B from one start, and their mean negative log density.
+    """The best parameters from one start, and their mean negative log density.
 
     Args:
         likelihood: of the recording.
@@ -211,28 +275,33 @@ def climb(
         weights: of the steps; 0 for those that are held out.
         iterations: at most.
     """
-    like, chosen = likelihood.start(), ravel(free).astype(bool)
-    low, high = (ravel(one) for one in likelihood.limits(like))
-    base = np.clip(ravel(start).astype(float), low, high)
+    like, (low, high) = likelihood.start(), likelihood.limits()
+    range_, base = _Map(low[free], high[free]), ravel(start)
+    known: dict[bytes, tuple[float, np.ndarray, np.ndarray]] = {}
 
-    def value(part: np.ndarray) -> tuple[float, np.ndarray]:
-        row = base.copy()
-        row[chosen] = part
-        found, slope = _slope(likelihood, jnp.asarray(row), weights)
-        if not np.isfinite(float(found)) or not np.all(np.isfinite(np.asarray(slope))):
-            return 1e10, np.zeros(len(part))
-        return float(found), np.asarray(slope, float)[chosen]
+    def local(u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        mark = u.tobytes()
+        if mark not in known:
+            row = base.copy()
+            row[free], first, second = range_.inside(u)
+            value, slope, curve = (np.asarray(one) for one in _local(likelihood, jnp.asarray(row), weights))
+            slope, curve = slope[free], curve[np.ix_(free, free)]
+            if not (np.isfinite(value) and np.all(np.isfinite(slope)) and np.all(np.isfinite(curve))):
+                known[mark] = 1e10, np.zeros(len(u)), np.eye(len(u))
+            else:
+                bent = first[:, None] * curve * first[None, :] + np.diag(slope * second)
+                known[mark] = float(value), slope * first, bent
+        return known[mark]
 
-    bounds = list(zip(low[chosen], high[chosen], strict=True))
     found = optimize.minimize(
-        value,
-        base[chosen],
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": iterations, "ftol": 1e-11, "gtol": 1e-7},
+        lambda u: local(u)[0],
+        range_.line(base[free]),
+        jac=lambda u: local(u)[1],
+        hess=lambda u: local(u)[2],
+        method="trust-exact",
+        options={"maxiter": iterations, "gtol": 1e-6},
     )
-    base[chosen] = found.x
+    base[free] = range_.inside(np.asarray(found.x))[0]
     return unravel(like, jnp.asarray(base)), float(found.fun)
 
 
@@ -245,8 +314,8 @@ def starting_points(likelihood: Likelihood, seed: int, count: int = STARTS) -> n
     width = np.maximum(secrets.max(0) - secrets.min(0), 2.0)
     points = (qmc.Sobol(size, scramble=True, rng=seed).random(count) - 0.5) * 2.0 * width
     points[0] = 0.0
-    low, high = likelihood.limits(likelihood.start())
-    return np.clip(points, np.asarray(low.secret) + 1e-3, np.asarray(high.secret) - 1e-3)
+    low, high = likelihood.limits()
+    return np.clip(points, low[:size] + 1e-3, high[:size] - 1e-3)
 
 
 def estimate_white(likelihood: Likelihood, weights: Array, seed: int = 0) -> Parameters:
@@ -267,50 +336,31 @@ def estimate_white(likelihood: Likelihood, weights: Array, seed: int = 0) -> Par
         noise = np.asarray(log_scores(likelihood, start)[1])
         kept = np.asarray(weights)[..., None] * np.where(np.isfinite(noise), noise, 0.0) ** 2
         rms = np.sqrt(kept.sum((0, 1)) / float(np.sum(np.asarray(weights))))
-        log_noise = np.full(len(likelihood.data.seen), float(np.log(np.maximum(rms, 1e-6)).mean()))
+        log_noise = np.full(len(likelihood.data.sensor.seen), float(np.log(np.maximum(rms, 1e-6)).mean()))
         log_noise[likelihood.axes] = np.log(np.maximum(rms, 1e-6))
         start = eqx.tree_at(lambda one: one.log_noise, start, jnp.asarray(log_noise))
-        found.append(climb(likelihood, start, free, weights))
-    return min(found, key=lambda one: one[1])[0]
+        found.append(climb(likelihood, start, free, weights, FIRST_CLIMB))
+    best = min(found, key=lambda one: one[1])[0]
+    return climb(likelihood, best, free, weights)[0]
 
 
 def estimate_coloured(
-    likelihood: Likelihood, white_noise: Parameters, family: Family, weights: Array
+    likelihood: Likelihood, start: Parameters, family: Family, weights: Array
 ) -> Parameters:
-    """Parameters and the law of the scores together, from the estimate with white noise.
+    """Parameters and the law of the scores together.
 
     The factors on the system's noise stay as they were estimated; the sizes of the scores take their place.
 
     Args:
         likelihood: of the recording.
-        white_noise: as `estimate_white` found them.
+        start: an estimate for a simpler law, or for other steps.
         family: of the law of the scores.
         weights: of the steps; 0 for those that are held out.
     """
-    noise, used = np.asarray(log_scores(likelihood, white_noise)[1]), np.asarray(weights)
-    memory = np.zeros((noise.shape[-1], LONGEST))
-    if family.order:
-        for axis in range(noise.shape[-1]):
-            memory[axis, : family.order] = _regressed(noise[..., axis], used, family.order)
-    tail = jnp.full(noise.shape[-1], 0.1 if family.heavy else 0.0)
-    start = eqx.tree_at(lambda one: (one.law.memory, one.law.tail), white_noise, (jnp.asarray(memory), tail))
+    if family.heavy:
+        tail = jnp.maximum(start.law.tail, 0.05)
+        start = eqx.tree_at(lambda one: one.law.tail, start, tail)
     return climb(likelihood, start, likelihood.free(family, noise=False), weights)[0]
-
-
-def _regressed(values: np.ndarray, used: np.ndarray, order: int) -> np.ndarray:
-    """Least-squares coefficients of a value on its `order` predecessors, over all stretches."""
-    rows, targets = [], []
-    for line, counts in zip(values, used, strict=True):
-        for t in np.flatnonzero(counts):
-            if t >= order:
-                rows.append(line[t - order : t][::-1])
-                targets.append(line[t])
-    if len(rows) < 5 * order:
-        return np.zeros(order)
-    ridge = 1e-3 * len(rows) * np.eye(order)
-    table, goal = np.asarray(rows), np.asarray(targets)
-    found = np.linalg.solve(table.T @ table + ridge, table.T @ goal)
-    return np.clip(found, -1.4, 1.4)
 
 
 @dataclass(frozen=True)
@@ -324,21 +374,25 @@ class Uncertainty:
         free: number of parameters that were estimated, with those of the noise.
         log_noise: standard error of the logarithm of the size of the noise, per coordinate of the state; NaN
             where it was not estimated.
+        at_limit: which of the system's parameters are at a limit.
     """
 
     covariance: Float[np.ndarray, "P P"]
     weak: tuple[tuple[float, Float[np.ndarray, " P"]], ...]
     free: int
     log_noise: Float[np.ndarray, " N"]
+    at_limit: np.ndarray
+
+
+NEAR_LIMIT = 1e-3  # of the prior's spread: an estimate as close to its limit is at it
 
 
 def uncertainty(
-    likelihood: Likelihood, parameters: Parameters, free: Parameters, weights: Array
+    likelihood: Likelihood, parameters: Parameters, free: np.ndarray, weights: Array
 ) -> Uncertainty:
     """Standard errors from the curvature at the estimate.
 
-    Directions without curvature get the prior's spread times 1,000 instead of infinity. A parameter at its
-    limit has the curvature of the others.
+    Directions without curvature get the prior's spread times 1,000 instead of infinity.
 
     Args:
         likelihood: of the recording.
@@ -346,10 +400,9 @@ def uncertainty(
         free: which were estimated.
         weights: of the steps that were used.
     """
-    chosen = ravel(free).astype(bool)
-    count = float(np.sum(np.asarray(weights)))
-    hessian = count * np.asarray(_curvature(likelihood, jnp.asarray(ravel(parameters)), weights))
-    hessian = hessian[np.ix_(chosen, chosen)]
+    count, row = float(np.sum(np.asarray(weights))), ravel(parameters)
+    hessian = count * np.asarray(_local(likelihood, jnp.asarray(row), weights)[2])
+    hessian = hessian[np.ix_(free, free)]
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     inverse = (vectors / np.maximum(values, 1e-6)) @ vectors.T
     size = likelihood.centre.shape[0]
@@ -360,10 +413,12 @@ def uncertainty(
         for place, variance in enumerate(variances)
         if variance > 1.0
     )
-    errors = np.full(len(chosen), np.nan)
-    errors[chosen] = np.sqrt(np.diag(inverse))
+    errors = np.full(len(free), np.nan)
+    errors[free] = np.sqrt(np.diag(inverse))
     each = unravel(parameters, jnp.asarray(errors))
     log_noise, sizes = np.array(each.log_noise), np.asarray(each.law.log_size)
     log_noise[likelihood.axes] = np.where(np.isnan(sizes), log_noise[likelihood.axes], sizes)
+    low, high = likelihood.limits()
+    near = (row - low < NEAR_LIMIT) | (high - row < NEAR_LIMIT)
     spread = np.asarray(likelihood.spread)
-    return Uncertainty(covariance * np.outer(spread, spread), weak, int(chosen.sum()), log_noise)
+    return Uncertainty(covariance * np.outer(spread, spread), weak, int(free.sum()), log_noise, near[:size])

@@ -7,33 +7,57 @@ it. That is exact for means and conservative for the rest.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from veil.results.fit import Rival
-from veil.results.parts import FitTest
+from veil.fitting.residual_law import SHORTEST_TAIL
+from veil.results.fit import Individual, Rival
+from veil.results.parts import Examination, FitTest
 
 LAGS = 5  # of the test for short memory
 
 DAY = 86400.0  # seconds
 
-BLOCK = 20  # steps that are averaged before a standard error is computed, because neighbours may depend
+FEWEST = 20  # held-out steps that an examination needs
 
 HIDDEN = 48  # units of the small network
 
 MEMORY = 12  # lags of the rival with a longer memory
 
+PAST = 8  # lags of the rival that looks at past states and inputs
 
-def gaussianised(noise: Float[np.ndarray, "T Y"], tail: Float[np.ndarray, " Y"]) -> np.ndarray:
-    """Innovations mapped to standard normal numbers by the distribution that the model gives them."""
+
+def gaussianised(
+    noise: Float[np.ndarray, "T Y"],
+    half: Float[np.ndarray, "T Y"],
+    tail: Float[np.ndarray, " Y"],
+    seed: int,
+) -> Float[np.ndarray, "T Y"]:
+    """Innovations mapped to standard normal numbers by the distribution that the model gives them.
+
+    A rounded reading is anywhere in its cell: a number is drawn there from the model's law (randomised
+    quantile residuals). Under the model the result is standard normal, however coarse the sensor is.
+
+    Args:
+        noise: innovations.
+        half: half the width of the cell of each, 0 for an exact reading.
+        tail: 1/ν of each axis; 0 for a Gaussian.
+        seed: of the draws.
+    """
     found = np.array(noise, float)
+    draws = np.random.default_rng(seed).uniform(size=found.shape)
     for axis, heavy in enumerate(tail):
-        if heavy >= 1e-3:
-            column = found[:, axis]
-            lower = stats.t.logcdf(-np.abs(column), 1.0 / heavy)
-            found[:, axis] = -np.sign(column) * stats.norm.ppf(np.exp(np.maximum(lower, -600.0)))
+        law = stats.t(1.0 / heavy) if heavy >= SHORTEST_TAIL else stats.norm()
+        column, width = found[:, axis], half[:, axis]
+        if heavy < SHORTEST_TAIL and not np.any(width > 0):
+            continue
+        sign = np.where(column > 0, -1.0, 1.0)  # the lower tail has the better resolution
+        low, high = law.cdf(sign * column - width), law.cdf(sign * column + width)
+        place = np.maximum(low + draws[:, axis] * (high - low), 1e-300)
+        found[:, axis] = sign * stats.norm.ppf(place)
     return found
 
 
@@ -54,7 +78,7 @@ def examine(
         rivals: how other models did on the same steps.
     """
     count = len(noise)
-    if count < BLOCK:
+    if count < FEWEST:
         return ()
     inflation = np.sqrt(1.0 + count / fitted_steps)
     tests = []
@@ -90,10 +114,25 @@ def examine(
             both = f"{names[second]} and {names[first]}"
             said = f"errors of {both} are correlated (by {correlation:.2f}, p = {p:.1e})"
             tests.append(FitTest(f"correlation of {both}", correlation, p, said))
-    for rival in rivals:
-        said = f"a rival ({rival.name}) predicts {rival.gain:.3g} nats per step better (p = {rival.p:.1e})"
-        tests.append(FitTest(f"rival: {rival.name}", rival.gain, rival.p, said))
-    return tuple(tests)
+    return (*tests, *(_rival_test(rival) for rival in rivals))
+
+
+def _rival_test(rival: Rival) -> FitTest:
+    said = f"a rival ({rival.name}) predicts {rival.gain:.3g} nats per step better (p = {rival.p:.1e})"
+    return FitTest(f"rival: {rival.name}", rival.gain, rival.p, said)
+
+
+def with_rival(individual: Individual, rival: Rival) -> Individual:
+    """An individual that was examined by one more rival.
+
+    Args:
+        individual: as it was.
+        rival: scored on the same held-out steps.
+    """
+    tests = individual.examination.tests
+    if tests:
+        tests = (*tests, _rival_test(rival))
+    return replace(individual, rivals=(*individual.rivals, rival), examination=Examination(tests))
 
 
 def seasons(step_seconds: float | None, count: int) -> list[tuple[int, str]]:
@@ -127,7 +166,7 @@ def rivals_of(
         step_seconds: length of a step; None where it has none.
         seed: of the small network.
     """
-    rows = _standard(np.concatenate([inputs, _lagged(inputs, 1), _lagged(noise, 1)], axis=1), ~held_out)
+    rows = rows_of(np.concatenate([inputs, _lagged(inputs, 1), _lagged(noise, 1)], axis=1), held_out)
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((rows.shape[1] + 1, HIDDEN)) / np.sqrt(rows.shape[1])
     hidden = np.tanh(rows @ weights[:-1] + weights[-1])
@@ -142,22 +181,43 @@ def rivals_of(
         waves = [wave(k * day)[:, None] for k in (1, 2, 3) for wave in (np.sin, np.cos)]
         past = [_lagged(noise, lag + shift) for lag, _ in known for shift in (-1, 0, 1)]
         candidates.append(("a season", np.concatenate([*waves, *past], axis=1)))
+    candidates.append(("past states and inputs", _history(rows_of(inputs, held_out), noise)))
     found = [
-        Rival(name, *mean_of_blocks(_mean_score(features, noise, held_out)[held_out]))
-        for name, features in candidates
+        rival_of(name, _mean_score(features, noise, held_out)[held_out]) for name, features in candidates
     ]
     changing = np.concatenate([rows, _lagged(noise**2, 1), _lagged(noise**2, 2)], axis=1)
-    found.append(
-        Rival("noise of changing size", *mean_of_blocks(_size_score(changing, noise, held_out)[held_out]))
-    )
+    found.append(rival_of("noise of changing size", _size_score(changing, noise, held_out)[held_out]))
     return tuple(found)
+
+
+def rival_of(name: str, gains: Float[np.ndarray, " T"]) -> Rival:
+    """A rival from the log scores that it gains over the model, per held-out step.
+
+    Args:
+        name: what it does.
+        gains: nats.
+    """
+    return Rival(name, *mean_and_error(gains), len(gains))
 
 
 def _lagged(values: np.ndarray, lag: int) -> np.ndarray:
     return np.concatenate([np.zeros((lag, values.shape[1])), values[:-lag]])[: len(values)]
 
 
-def _standard(values: np.ndarray, fitted: np.ndarray) -> np.ndarray:
+def _history(rows: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Lags of readings, inputs and innovations."""
+    past = [_lagged(rows, lag) for lag in range(1, PAST + 1)]
+    return np.concatenate([rows, *past, *(_lagged(noise, lag) for lag in range(1, PAST + 1))], axis=1)
+
+
+def rows_of(values: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+    """Columns in the standard units of the fitted steps, limited to ±4; constant ones are left out.
+
+    Args:
+        values: one row per step.
+        held_out: which steps are held out.
+    """
+    fitted = ~held_out
     centre, sd = values[fitted].mean(0), values[fitted].std(0)
     kept = sd > 1e-9
     return np.clip((values[:, kept] - centre[kept]) / sd[kept], -4.0, 4.0)
@@ -208,8 +268,10 @@ def _size_score(features: np.ndarray, noise: np.ndarray, held_out: np.ndarray) -
     return np.sum(0.5 * (noise**2 - noise**2 / size - np.log(size)), axis=1)
 
 
-def mean_of_blocks(values: np.ndarray) -> tuple[float, float]:
-    """Mean over steps and its standard error from means over blocks, because neighbours may depend."""
-    blocks = max(len(values) // BLOCK, 2)
-    parts = np.array([part.mean() for part in np.array_split(values, blocks)])
-    return float(np.mean(values)), float(np.std(parts, ddof=1) / np.sqrt(blocks))
+def mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    """Mean over steps and its standard error.
+
+    Log scores of two models that predict from the past differ by a martingale plus a drift, so that steps
+    count as independent.
+    """
+    return float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))

@@ -4,25 +4,27 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from veil.fitting.estimate import (
     Likelihood,
     Parameters,
+    Uncertainty,
     climb,
     estimate_coloured,
     estimate_white,
     log_scores,
     ravel,
     uncertainty,
+    unravel,
 )
-from veil.fitting.examine import examine, gaussianised, mean_of_blocks, rivals_of
+from veil.fitting.examine import examine, gaussianised, mean_and_error, rival_of, rivals_of, with_rival
 from veil.fitting.population import population
 from veil.fitting.predictor import Stretches, stretches_of
 from veil.io import Store
@@ -41,8 +43,6 @@ Progress = Callable[[str, int, int], None]
 ORDERS = (0, 1, 2, 3, 4, 6)
 
 FEWEST = 60  # steps that an individual must have
-
-NEAR_LIMIT = 1e-4  # of the prior's spread: an estimate as close to its limit is at it
 
 
 def fit(
@@ -87,25 +87,27 @@ def fit(
         count = max(len(one.stretches) for one in bound)
         parts = [stretches_of(double, one, rows, count) for one in bound]
 
-    def finished(place: int) -> Individual:
+    def finished(place: int) -> Part:
         def make() -> dict[str, np.ndarray]:
             with jax.enable_x64(True):  # a setting of the thread
                 return _packed(_individual(double, parts[place], bound[place].name, chosen))
 
         return _unpacked(kept.keep(f"fit-{place}", make))
 
-    individuals = []
+    found = []
     with ThreadPoolExecutor(min(len(bound), os.cpu_count() or 1)) as pool:
         try:
             for place, one in enumerate(pool.map(finished, range(len(bound)))):
                 progress("individuals", place, len(bound))
-                individuals.append(one)
+                found.append(one)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     progress("individuals", len(bound), len(bound))
-    shared = None
-    if len(individuals) > 1:
+    individuals, shared = [one.individual for one in found], None
+    if len(found) > 1:
+        with jax.enable_x64(True):
+            individuals = _against_population(double, parts, found, chosen)
         shared = population(
             np.array([one.values for one in individuals]),
             np.array([one.covariance for one in individuals]),
@@ -120,42 +122,49 @@ def fit(
     return Fit(name_of(system), tuple(individuals), shared, steps, tuple(fields), chosen.horizon)
 
 
-def _individual(system: System, data: Stretches, name: str, settings: FitSettings) -> Individual:
+@dataclass(frozen=True)
+class Part:
+    """An individual, and what was estimated from the steps that are not held out.
+
+    Attributes:
+        individual: its fit.
+        row: all parameters of the first part.
+        covariance: of the system's parameters among them, in their own units.
+    """
+
+    individual: Individual
+    row: Float[np.ndarray, " R"]
+    covariance: Float[np.ndarray, "P P"]
+
+
+def _individual(system: System, data: Stretches, name: str, settings: FitSettings) -> Part:
     """Fit to the first part, choose and examine on the rest, fit again to all."""
     likelihood = Likelihood(system, data)
     used = np.asarray(data.used)
-    order = np.cumsum(used.ravel()).reshape(used.shape)
-    fitted = round(float((1.0 - settings.held_out) * used.sum()))
-    early, late = used & (order <= fitted), used & (order > fitted)
+    early, late = _split(used, settings.held_out)
+    fitted = int(early.sum())
     weights, everything = jnp.asarray(early, float), jnp.asarray(used, float)
     white = estimate_white(likelihood, weights, settings.seed)
-    family, parameters, tried = _chosen(likelihood, white, weights, late, fitted)
-    score, noise = (np.asarray(part) for part in log_scores(likelihood, parameters))
-    flat = gaussianised(noise[used], np.asarray(parameters.law.tail))
+    family, parameters, tried = _chosen(likelihood, white, weights, late)
+    score, noise, half, guesses = (np.asarray(part) for part in log_scores(likelihood, parameters))
+    flat = gaussianised(noise[used], half[used], np.asarray(parameters.law.tail), settings.seed)
     held = late[used]
-    inputs = np.concatenate([np.asarray(data.states)[:, :-1], np.asarray(data.external)[:, :-1]], axis=-1)[
-        used
-    ]
     seconds = None if system.step_seconds is None else float(system.step_seconds)
-    rivals = rivals_of(flat, inputs, held, seconds, settings.seed)
-    names = [field.name for field, there in zip(system.state_fields, data.seen, strict=True) if there]
+    rivals = rivals_of(flat, _known(system, data)[used], held, seconds, settings.seed)
+    names = [field.name for field, there in zip(system.state_fields, data.sensor.seen, strict=True) if there]
     tests = examine(flat[held], fitted, names, seconds, rivals)
-    final_white = climb(likelihood, white, likelihood.free(Family(), noise=True), everything)[0]
-    final = estimate_coloured(likelihood, final_white, family, everything)
-    free = likelihood.free(family, noise=False)
-    if family == Family():
-        final, free = final_white, likelihood.free(family, noise=True)
-    found = uncertainty(likelihood, final, free, everything)
+    first = uncertainty(likelihood, parameters, _free(likelihood, family), weights)
+    final = _final(likelihood, white, parameters, family, everything)
+    found = uncertainty(likelihood, final, _free(likelihood, family), everything)
     predicted = np.asarray(data.states)[:, 1:][used][held][:, likelihood.axes]
-    guesses = np.asarray(eqx.filter_jit(Likelihood.forecasts)(likelihood, parameters))[used][held]
-    return Individual(
+    individual = Individual(
         name,
         int(used.sum()),
         int(held.sum()),
-        _parameters(likelihood, final, found.covariance),
+        _parameters(likelihood, final, found),
         _noise(system, data, likelihood, final, found.log_noise),
         tuple(float(x) for x in np.exp(np.asarray(final.log_noise))),
-        {key: np.asarray(value).tolist() for key, value in _law(final)},
+        {key: np.asarray(value).tolist() for key, value in _law(likelihood, final)},
         family,
         tried,
         float(score[late].mean()),
@@ -165,12 +174,42 @@ def _individual(system: System, data: Stretches, name: str, settings: FitSetting
         found.free,
         found.covariance,
         flat[held],
-        np.stack([predicted, guesses], axis=-1),
+        np.stack([predicted, guesses[used][held]], axis=-1),
     )
+    return Part(individual, ravel(parameters), first.covariance)
+
+
+def _split(used: np.ndarray, held_out: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which steps are fitted to, and which are held out: the last ones."""
+    order = np.cumsum(used.ravel()).reshape(used.shape)
+    fitted = round(float((1.0 - held_out) * used.sum()))
+    return used & (order <= fitted), used & (order > fitted)
+
+
+def _known(system: System, data: Stretches) -> np.ndarray:
+    """What was known when each step began: the readings and the inputs, without the number of the step."""
+    external = np.asarray(data.external)[:, :-1, : -1 if system.has_clock else None]
+    return np.concatenate([np.asarray(data.states)[:, :-1][:, :, np.array(data.sensor.axes)], external], -1)
+
+
+def _free(likelihood: Likelihood, family: Family) -> np.ndarray:
+    """The parameters of a family. White noise is estimated as a factor on the noise of the system."""
+    return likelihood.free(family, noise=family == Family())
+
+
+def _final(
+    likelihood: Likelihood, white: Parameters, chosen: Parameters, family: Family, weights: Array
+) -> Parameters:
+    """The estimates from all steps, beginning with those from the first part."""
+    whole = climb(likelihood, white, likelihood.free(Family(), noise=True), weights)[0]
+    if family == Family():
+        return whole
+    start = eqx.tree_at(lambda one: one.log_noise, chosen, whole.log_noise)
+    return estimate_coloured(likelihood, start, family, weights)
 
 
 def _chosen(
-    likelihood: Likelihood, white: Parameters, weights: Array, late: np.ndarray, fitted: int
+    likelihood: Likelihood, white: Parameters, weights: Array, late: np.ndarray
 ) -> tuple[Family, Parameters, tuple[Candidate, ...]]:
     """The law of the noise with the fewest parameters that does as well as the best.
 
@@ -181,53 +220,89 @@ def _chosen(
     found: dict[Family, tuple[Parameters, np.ndarray]] = {}
     criterion: dict[Family, float] = {}
     early = np.asarray(weights) > 0
+    fitted = int(early.sum())
 
-    def add(family: Family) -> None:
-        if family in found:
-            return
-        parameters = estimate_coloured(likelihood, white, family, weights)
-        if family == Family() and not likelihood.axes.size > 1:
-            parameters = white
+    def add(family: Family, start: Parameters) -> None:
+        parameters = white if family == Family() else estimate_coloured(likelihood, start, family, weights)
         line = np.asarray(log_scores(likelihood, parameters)[0])
-        count = np.sum(ravel(likelihood.free(family, noise=False)))
         found[family] = parameters, line[late]
-        criterion[family] = float(count * np.log(fitted) - 2.0 * line[early].sum())
+        criterion[family] = float(_free(likelihood, family).sum() * np.log(fitted) - 2.0 * line[early].sum())
 
     def best_of(families: Sequence[Family]) -> Family:
         top = max(families, key=lambda one: found[one][1].mean())
         for one in families:  # the fewest parameters first
-            gap, error = mean_of_blocks(found[top][1] - found[one][1])
+            gap, error = mean_and_error(found[top][1] - found[one][1])
             if gap <= error or criterion[one] <= criterion[top]:
                 return one
         return top
 
+    start = white
     for order in ORDERS:
         if 10 * order < fitted:
-            add(Family(order))
+            add(Family(order), start)
+            start = found[Family(order)][0]
     order = best_of([Family(order) for order in ORDERS if Family(order) in found]).order
     heavy = Family(order, heavy=True)
-    add(heavy)
+    add(heavy, found[Family(order)][0])
     tails = best_of([Family(order), heavy])
     level = replace(tails, level=True)
-    add(level)
+    add(level, found[tails][0])
     family = best_of([tails, level])
     scores = {one: line.mean() for one, (_, line) in found.items()}
     top = max(scores, key=lambda one: scores[one])
     tried = tuple(
-        Candidate(one, float(scores[one]), *mean_of_blocks(found[top][1] - line))
+        Candidate(one, float(scores[one]), *mean_and_error(found[top][1] - line))
         for one, (_, line) in found.items()
     )
     return family, found[family][0], tried
 
 
-def _parameters(likelihood: Likelihood, final: Parameters, covariance: np.ndarray) -> tuple[Estimate, ...]:
-    values, errors = np.asarray(likelihood.secret(final)), np.sqrt(np.diag(covariance))
-    low, high = likelihood.limits(final)
-    place = np.asarray(final.secret)
-    near = (place - np.asarray(low.secret) < NEAR_LIMIT) | (np.asarray(high.secret) - place < NEAR_LIMIT)
+def _against_population(
+    system: System, data: Sequence[Stretches], found: Sequence[Part], settings: FitSettings
+) -> list[Individual]:
+    """Individuals with one more rival: their parameters, drawn to those of the population.
+
+    The law of the population comes from the first parts of all recordings; the rival is scored on held-out
+    steps, as all are.
+    """
+    likelihoods = [Likelihood(system, one) for one in data]
+    size = len(system.secret_fields)
+    values = np.array(
+        [
+            np.asarray(one.centre) + np.asarray(one.spread) * part.row[:size]
+            for one, part in zip(likelihoods, found, strict=True)
+        ]
+    )
+    law = population(
+        values,
+        np.array([one.covariance for one in found]),
+        system.secret_fields,
+        settings.candidates,
+        settings.seed,
+    )
+    individuals = []
+    for likelihood, part, shrunk in zip(likelihoods, found, law.shrunk, strict=True):
+        late = _split(np.asarray(likelihood.data.used), settings.held_out)[1]
+        row = part.row.copy()
+        low, high = likelihood.limits()
+        row[:size] = (shrunk - np.asarray(likelihood.centre)) / np.asarray(likelihood.spread)
+        row = np.clip(row, low, high)
+        lines = [
+            np.asarray(log_scores(likelihood, unravel(likelihood.start(), jnp.asarray(one)))[0])[late]
+            for one in (row, part.row)
+        ]
+        rival = rival_of("parameters drawn to the population", lines[0] - lines[1])
+        individuals.append(with_rival(part.individual, rival))
+    return individuals
+
+
+def _parameters(likelihood: Likelihood, final: Parameters, found: Uncertainty) -> tuple[Estimate, ...]:
+    values, errors = np.asarray(likelihood.secret(final)), np.sqrt(np.diag(found.covariance))
     return tuple(
         Estimate(field.name, float(value), float(error), field.unit, bool(at))
-        for field, value, error, at in zip(likelihood.system.secret_fields, values, errors, near, strict=True)
+        for field, value, error, at in zip(
+            likelihood.system.secret_fields, values, errors, found.at_limit, strict=True
+        )
     )
 
 
@@ -245,7 +320,7 @@ def _noise(
     )
 
 
-def _law(final: Parameters) -> list[tuple[str, Array]]:
+def _law(likelihood: Likelihood, final: Parameters) -> list[tuple[str, Array]]:
     law = final.law
     return [
         ("memory", law.memory),
@@ -253,6 +328,8 @@ def _law(final: Parameters) -> list[tuple[str, Array]]:
         ("level", law.level),
         ("mixing", law.mixing),
         ("tail", law.tail),
+        ("state_mean", likelihood.mean),
+        ("state_sd", likelihood.sd),
     ]
 
 
@@ -271,15 +348,18 @@ def _undetermined(system: System, weak: Sequence[tuple[float, np.ndarray]]) -> t
     return tuple(found)
 
 
-def _packed(one: Individual) -> dict[str, np.ndarray]:
-    text = json.dumps(one.to_dict()).encode()
+def _packed(one: Part) -> dict[str, np.ndarray]:
+    text = json.dumps(one.individual.to_dict()).encode()
     return {
         "text": np.frombuffer(text, np.uint8),
-        "innovations": one.innovations,
-        "readings": one.readings,
+        "innovations": one.individual.innovations,
+        "readings": one.individual.readings,
+        "row": one.row,
+        "covariance": one.covariance,
     }
 
 
-def _unpacked(arrays: dict[str, np.ndarray]) -> Individual:
+def _unpacked(arrays: dict[str, np.ndarray]) -> Part:
     line = json.loads(arrays["text"].tobytes())
-    return individual_from_dict(line, arrays["innovations"], arrays["readings"])
+    individual = individual_from_dict(line, arrays["innovations"], arrays["readings"])
+    return Part(individual, arrays["row"], arrays["covariance"])

@@ -1,23 +1,51 @@
 """One-step predictions of a recording: what a system expects next, and how far off it was.
 
-Everything is a function of arrays, so that gradients with respect to parameters and noise come from JAX.
+A Kalman filter, linearised at its mean, follows the state. It reads the recorded coordinates one after the
+other, so that every coordinate of a reading is predicted from the past and from the coordinates before it:
+a scalar mean and a scalar standard deviation. Everything is a function of arrays, so that derivatives with
+respect to parameters and noise come from JAX. Loops have as many rounds as there are steps, which allows
+forward derivatives only.
 """
 
-import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from veil.recordings.bound import Bound
 from veil.systems.base import System
-from veil.types import External, Secret, State
+from veil.types import External, Scalar, Secret, State
 
 BLOCK = 64  # rows are padded to a multiple of this, so that recordings of similar length share a program
 
-FINE = 0.5  # a sensor step of at most this many sd of the noise is treated as independent noise of its width
+FINE = 0.1  # a sensor step of at most this many sd of the noise is treated as if the last reading were exact
+
+
+class Sensor(eqx.Module):
+    """What is read of a state.
+
+    Attributes:
+        seen: which coordinates of the state are read.
+        step: of the digits of each coordinate; 0 for exact ones and for those that are not read.
+        rounded: whether any step is positive.
+    """
+
+    seen: tuple[bool, ...] = eqx.field(static=True)
+    step: Float[Array, " N"]
+    rounded: bool = eqx.field(static=True)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The coordinates that are read."""
+        return tuple(place for place, flag in enumerate(self.seen) if flag)
+
+    @property
+    def variance(self) -> Float[Array, " N"]:
+        """Of the rounding error, step² / 12."""
+        return self.step**2 / 12.0
 
 
 class Stretches(eqx.Module):
@@ -27,16 +55,16 @@ class Stretches(eqx.Module):
         states: x_1..x_T of each stretch.
         external: w_1..w_T of each stretch.
         used: which transitions x_t -> x_{t+1} were recorded.
-        seen: which coordinates of the state are recorded.
-        cell: standard deviation of the rounding error of each coordinate, step / √12; 0 for exact ones.
-        fine: whether the steps of the sensor are small beside the noise of a step.
+        longest: number of transitions of the longest stretch.
+        sensor: what was read.
+        fine: whether the whole state is read, in steps that are small beside the noise of a step.
     """
 
     states: Float[Array, "S T N"]
     external: Float[Array, "S T E"]
     used: Bool[Array, "S T-1"]
-    seen: tuple[bool, ...] = eqx.field(static=True)
-    cell: Float[Array, " N"]
+    longest: Int[Array, ""]
+    sensor: Sensor
     fine: bool = eqx.field(static=True)
 
     @property
@@ -54,8 +82,8 @@ def stretches_of(system: System, log: Bound, rows: int = 0, count: int = 0) -> S
         rows: length to pad to, at least; 0 for the longest stretch.
         count: number of stretches to pad to, at least.
     """
-    longest = max(max(one.steps for one in log.stretches), rows)
-    length = -(-longest // BLOCK) * BLOCK
+    longest = max(one.steps for one in log.stretches)
+    length = -(-max(longest, rows) // BLOCK) * BLOCK
     padded = [*log.stretches, *[log.stretches[0]] * max(0, count - len(log.stretches))]
     states, external, used = [], [], []
     for place, one in enumerate(padded):
@@ -64,7 +92,9 @@ def stretches_of(system: System, log: Bound, rows: int = 0, count: int = 0) -> S
         external.append(one.external[index])
         real = one.steps if place < len(log.stretches) else 0
         used.append(np.arange(1, length) < real)
-    steps = [step if there else 0.0 for step, there in zip(log.resolution, log.seen, strict=True)]
+    steps = np.array(
+        [step if there else 0.0 for step, there in zip(log.resolution, log.seen, strict=True)], float
+    )
     first = system.transition(
         system.prior.secrets[0], jnp.asarray(states[0][0], float), jnp.asarray(external[0][0], float)
     )
@@ -73,49 +103,103 @@ def stretches_of(system: System, log: Bound, rows: int = 0, count: int = 0) -> S
         jnp.asarray(np.stack(states), float),
         jnp.asarray(np.stack(external), float),
         jnp.asarray(np.stack(used)),
-        log.seen,
-        jnp.asarray(steps, float) / math.sqrt(12.0),
-        bool(np.all(np.asarray(steps) <= FINE * sd)),
+        jnp.asarray(longest - 1),
+        Sensor(log.seen, jnp.asarray(steps, float), bool(np.any(steps > 0))),
+        bool(all(log.seen) and np.all(steps <= FINE * sd)),
     )
 
 
-class Scores(eqx.Module):
-    """How far each reading was from its prediction.
+class Tracked(eqx.Module):
+    """What a filter knows of the state after a reading: a Gaussian."""
+
+    mean: State
+    covariance: Float[Array, "N N"]
+
+
+class Forecasts(eqx.Module):
+    """What was expected of each reading, and how far off it was.
 
     Attributes:
-        values: whitened by the predicted covariance: axis i given the axes before it.
-        log_jacobian: logarithm of |∂ values / ∂ reading|.
-        forecasts: the predicted readings.
+        miss: reading minus its mean, coordinate i given the past and the coordinates before it.
+        log_sd: logarithm of the standard deviation of that difference, before rounding.
+        mean: the expected reading, given the past.
     """
 
-    values: Float[Array, "*T Y"]
-    log_jacobian: Float[Array, "*T"]
-    forecasts: Float[Array, "*T Y"]
+    miss: Float[Array, "*T Y"]
+    log_sd: Float[Array, "*T Y"]
+    mean: Float[Array, "*T Y"]
 
 
-def scores(system: System, secret: Secret, data: Stretches) -> Scores:
+def first_tracked(system: System, secret: Secret, sensor: Sensor, reading: State) -> Tracked:
+    """What is known after the first reading: the system's initial law where nothing is read.
+
+    Args:
+        system: the model.
+        secret: its parameters.
+        sensor: what is read.
+        reading: the first one; coordinates that are not read are not used.
+    """
+    start, mask = system.initial(secret), jnp.asarray(sensor.seen)
+    hidden = jnp.where(mask[:, None] | mask[None, :], 0.0, start.scale @ start.scale.T)
+    return Tracked(jnp.where(mask, reading, start.mean), hidden + jnp.diag(sensor.variance))
+
+
+def moved(system: System, secret: Secret, known: Tracked, inputs: External) -> Tracked:
+    """The law of the next state, before anything is read of it.
+
+    Args:
+        system: the model.
+        secret: its parameters.
+        known: about the present state.
+        inputs: w of this step.
+    """
+    law = system.transition(secret, known.mean, inputs)
+    slope = jax.jacfwd(lambda x: system.transition(secret, x, inputs).mean)(known.mean)
+    return Tracked(law.mean, _square(_times(slope, known.covariance), slope) + _square(law.scale, law.scale))
+
+
+def read(
+    expected: Tracked, sensor: Sensor, reading: Callable[[int, int, Scalar, Scalar], Scalar]
+) -> tuple[Tracked, Forecasts]:
+    """Read the coordinates one after the other; each changes what is expected of the next.
+
+    Args:
+        expected: law of the state before it is read.
+        sensor: what is read.
+        reading: the value of a coordinate, from its place among those that are read, its place in the state,
+            its mean and its standard deviation. For a recording it is the recorded number.
+    """
+    mean, covariance = expected.mean, expected.covariance
+    misses, sds = [], []
+    for place, axis in enumerate(sensor.axes):
+        variance = jnp.maximum(covariance[axis, axis], 1e-30)
+        sd = jnp.sqrt(variance)
+        miss = reading(place, axis, mean[axis], sd) - mean[axis]
+        column = covariance[:, axis]
+        gain = column / (variance + sensor.variance[axis])
+        mean = mean + gain * miss
+        covariance = covariance - gain[:, None] * column[None, :]
+        misses.append(miss)
+        sds.append(0.5 * jnp.log(variance))
+    seen = jnp.stack([expected.mean[axis] for axis in sensor.axes])
+    return Tracked(mean, covariance), Forecasts(jnp.stack(misses), jnp.stack(sds), seen)
+
+
+def forecasts(system: System, secret: Secret, data: Stretches) -> Forecasts:
     """Predict every reading from those before it, stretch by stretch (batched [S, T-1]).
 
-    Where the whole state is recorded and the sensor is fine, each prediction needs the last reading only, and
-    all are made at once. Else a Kalman filter follows what is not recorded; it is linearised at its mean, so
-    that it is exact for linear systems.
+    Where the whole state is read by a fine sensor, each prediction needs the last reading only, and all are
+    made at once. Else a filter runs along each stretch. It is exact for linear systems.
 
     Args:
         system: the model.
         secret: its parameters.
         data: the recording.
     """
-    one = _from_last_reading if all(data.seen) and data.fine else _by_filter
+    one = _from_last_reading if data.fine else _by_filter
     return jax.vmap(lambda states, external: one(system, secret, states, external, data))(
         data.states, data.external
     )
-
-
-def _whitened(miss: Array, covariance: Array) -> tuple[Array, Array]:
-    """L⁻¹ miss and −Σ log L_ii, for the Cholesky factor L of the covariance."""
-    factor = jnp.linalg.cholesky(covariance)
-    found = jax.scipy.linalg.solve_triangular(factor, miss, lower=True)
-    return found, -jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
 def _from_last_reading(
@@ -124,17 +208,14 @@ def _from_last_reading(
     states: Float[Array, "T N"],
     external: Float[Array, "T E"],
     data: Stretches,
-) -> Scores:
-    """Predictions from the last reading; rounding errors are added to the covariance."""
-    rounding = jnp.diag(data.cell**2)
+) -> Forecasts:
+    rounding = jnp.diag(data.sensor.variance)
 
-    def step(state: State, inputs: External, after: State) -> tuple[Array, Array, Array]:
-        law = system.transition(secret, state, inputs)
-        slope = jax.jacfwd(lambda x: system.transition(secret, x, inputs).mean)(state)
-        covariance = law.scale @ law.scale.T + rounding + slope @ rounding @ slope.T
-        return *_whitened(after - law.mean, covariance), law.mean
+    def step(state: State, inputs: External, after: State) -> Forecasts:
+        expected = moved(system, secret, Tracked(state, rounding), inputs)
+        return read(expected, data.sensor, lambda place, axis, mean, sd: after[axis])[1]
 
-    return Scores(*jax.vmap(step)(states[:-1], external[:-1], states[1:]))
+    return jax.vmap(step)(states[:-1], external[:-1], states[1:])
 
 
 def _by_filter(
@@ -143,29 +224,26 @@ def _by_filter(
     states: Float[Array, "T N"],
     external: Float[Array, "T E"],
     data: Stretches,
-) -> Scores:
-    """Predictions by a Kalman filter that starts in the system's initial law, given the first reading."""
-    seen = np.flatnonzero(data.seen)
-    rounding = jnp.diag(data.cell[seen] ** 2)
-    size = states.shape[1]
+) -> Forecasts:
+    """Predictions by a filter that starts in the system's initial law, given the first reading."""
+    sensor, length = data.sensor, len(states) - 1
+    first = first_tracked(system, secret, sensor, states[0])
 
-    def step(
-        law: tuple[Array, Array], now: tuple[External, State]
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
-        (mean, covariance), (inputs, after) = law, now
-        moved = system.transition(secret, mean, inputs)
-        slope = jax.jacfwd(lambda x: system.transition(secret, x, inputs).mean)(mean)
-        forecast = slope @ covariance @ slope.T + moved.scale @ moved.scale.T
-        reading = forecast[np.ix_(seen, seen)] + rounding
-        miss = after[seen] - moved.mean[seen]
-        found = *_whitened(miss, reading), moved.mean[seen]
-        gain = jnp.linalg.solve(reading, forecast[seen]).T
-        kept = jnp.eye(size, dtype=mean.dtype).at[:, seen].add(-gain)
-        posterior = kept @ forecast @ kept.T + gain @ rounding @ gain.T
-        return (moved.mean + gain @ miss, posterior), found
+    def step(t: Int[Array, ""], now: tuple[Tracked, Forecasts]) -> tuple[Tracked, Forecasts]:
+        known, found = now
+        expected, after = moved(system, secret, known, external[t]), states[t + 1]
+        known, one = read(expected, sensor, lambda place, axis, mean, sd: after[axis])
+        return known, jax.tree.map(lambda all_, new: all_.at[t].set(new), found, one)
 
-    start = system.initial(secret)
-    mask = jnp.asarray(data.seen)
-    hidden = jnp.where(mask[:, None] | mask[None, :], 0.0, start.scale @ start.scale.T)
-    first = jnp.where(mask, states[0], start.mean), hidden + jnp.diag(data.cell**2)
-    return Scores(*jax.lax.scan(step, first, (external[:-1], states[1:]))[1])
+    empty = jnp.zeros((length, len(sensor.axes)), states.dtype)
+    return jax.lax.fori_loop(0, data.longest, step, (first, Forecasts(empty, empty, empty)))[1]
+
+
+def _times(left: Array, right: Array) -> Array:
+    """A product of small matrices that the compiler can fuse with its neighbours."""
+    return jnp.sum(left[:, :, None] * right[None, :, :], axis=1)
+
+
+def _square(left: Array, right: Array) -> Array:
+    """The product of a small matrix with the transpose of another, likewise."""
+    return jnp.sum(left[:, None, :] * right[None, :, :], axis=2)

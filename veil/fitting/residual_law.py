@@ -1,24 +1,29 @@
-"""The law of the scores that a system leaves: coloured, heavy-tailed, of a size that depends on the state.
+"""The law of the errors that a system leaves: coloured, heavy-tailed, of a size that depends on the state.
 
-With the scores z_t of `veil.fitting.predictor` the innovations are
+With the scores z_t = miss / sd of `veil.fitting.predictor` the innovations are
 
     e_t = z_t − Σ_k a_k z_{t−k},    ε_t = M e_t / s_t,    log s_t = log s + c · (x_t in standard units)
 
 per axis, with a triangular M that removes correlation between axes. Under the law the ε_t are independent,
-standard normal or Student-t. White Gaussian noise is the case a = 0, c = 0, M = I.
+standard normal or Student-t. White Gaussian noise is the case a = 0, c = 0, M = I. A rounded reading has the
+probability of its cell under this law.
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from veil.fitting.predictor import Scores
+from veil.fitting.predictor import Forecasts
 from veil.laws import LOG_TWO_PI
 
 LONGEST = 6  # scores that an innovation may look back on
 
 SHORTEST_TAIL = 1e-3  # of 1/ν: below it a Student-t is taken as a Gaussian
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)  # of the average over a cell
 
 
 class ResidualLaw(eqx.Module):
@@ -34,7 +39,7 @@ class ResidualLaw(eqx.Module):
 
     memory: Float[Array, "Y L"]
     log_size: Float[Array, " Y"]
-    level: Float[Array, "Y N"]
+    level: Float[Array, "Y Y"]
     mixing: Float[Array, " M"]
     tail: Float[Array, " Y"]
 
@@ -50,6 +55,12 @@ def white(axes: int) -> ResidualLaw:
     )
 
 
+def triangle(law: ResidualLaw) -> Float[Array, "Y Y"]:
+    """M, with ones on its diagonal."""
+    axes = law.tail.shape[0]
+    return jnp.eye(axes, dtype=law.tail.dtype).at[jnp.tril_indices(axes, -1)].set(law.mixing)
+
+
 def innovations(
     law: ResidualLaw, values: Float[Array, "T Y"], states: Float[Array, "T Y"]
 ) -> tuple[Float[Array, "T Y"], Float[Array, "T Y"]]:
@@ -62,36 +73,53 @@ def innovations(
     """
     length, axes = values.shape
     before = jnp.concatenate([jnp.zeros((LONGEST, axes), values.dtype), values])
-    lags = jnp.stack([before[LONGEST - k : LONGEST - k + length] for k in range(1, LONGEST + 1)], axis=-1)
-    rest = values - jnp.einsum("tyl,yl->ty", lags, law.memory)
+    rest = values
+    for k in range(1, LONGEST + 1):
+        rest = rest - before[LONGEST - k : LONGEST - k + length] * law.memory[None, :, k - 1]
     log_size = law.log_size[None] + states @ law.level.T
-    lower = jnp.eye(axes, dtype=values.dtype).at[jnp.tril_indices(axes, -1)].set(law.mixing)
-    return (rest @ lower.T) * jnp.exp(-log_size), log_size
+    return (rest @ triangle(law).T) * jnp.exp(-log_size), log_size
 
 
 def log_density(
-    law: ResidualLaw, found: Scores, states: Float[Array, "T Y"]
-) -> tuple[Float[Array, " T"], Float[Array, "T Y"]]:
-    """Log density of every reading of one stretch given those before, and the innovations.
+    law: ResidualLaw, found: Forecasts, states: Float[Array, "T Y"], step: Float[Array, " Y"] | None = None
+) -> tuple[Float[Array, " T"], Float[Array, "T Y"], Float[Array, "T Y"]]:
+    """Log density of every reading of one stretch given those before, innovations and half cells.
+
+    Of a rounded reading it is the logarithm of the probability of its cell divided by the width of the cell,
+    so that fine sensors agree with exact ones.
 
     Args:
         law: of the scores.
-        found: the scores.
+        found: what was expected, and how far off it was.
         states: see `innovations`.
+        step: of the digits of each axis; None if all are exact.
     """
-    noise, log_size = innovations(law, found.values, states)
-    return jnp.sum(standard_log_density(noise, law.tail) - log_size, axis=1) + found.log_jacobian, noise
+    noise, log_size = innovations(law, found.miss * jnp.exp(-found.log_sd), states)
+    each = standard_log_density(noise, law.tail) - log_size - found.log_sd
+    half = jnp.zeros_like(noise)
+    if step is not None:
+        half = 0.5 * step[None] * jnp.exp(-log_size - found.log_sd)
+        each = each + _cell_average(noise, half, law.tail)
+    return jnp.sum(each, axis=1), noise, half
+
+
+def _cell_average(noise: Float[Array, "T Y"], half: Float[Array, "T Y"], tail: Float[Array, " Y"]) -> Array:
+    """Log of the mean density over ε ± half, relative to that at ε; Gauss-Legendre quadrature."""
+    centre = standard_log_density(noise, tail)
+    nodes = jnp.asarray(_NODES, noise.dtype)[:, None, None]
+    spread = noise[None] + half[None] * nodes
+    relative = jax.vmap(standard_log_density, (0, None))(spread, tail) - centre[None]
+    return jax.nn.logsumexp(relative, axis=0, b=jnp.asarray(0.5 * _WEIGHTS, noise.dtype)[:, None, None])
 
 
 def standard_log_density(noise: Float[Array, "*T Y"], tail: Float[Array, " Y"]) -> Float[Array, "*T Y"]:
     """Of a standard normal where the tail is 0, else of a Student-t with 1 / tail degrees of freedom."""
-    tail = jnp.broadcast_to(tail, noise.shape)
     kept = jnp.maximum(tail, SHORTEST_TAIL)
     degrees = 1.0 / kept
-    heavy = (
-        gammaln(0.5 * (degrees + 1.0))
-        - gammaln(0.5 * degrees)
-        - 0.5 * jnp.log(jnp.pi * degrees)
-        - 0.5 * (degrees + 1.0) * jnp.log1p(noise**2 * kept)
+    constant = gammaln(0.5 * (degrees + 1.0)) - gammaln(0.5 * degrees) - 0.5 * jnp.log(jnp.pi * degrees)
+    power, kept, constant, short = (
+        jnp.broadcast_to(one, noise.shape)
+        for one in (0.5 * (degrees + 1.0), kept, constant, tail < SHORTEST_TAIL)
     )
-    return jnp.where(tail < SHORTEST_TAIL, -0.5 * (noise**2 + LOG_TWO_PI), heavy)
+    heavy = constant - power * jnp.log1p(noise**2 * kept)
+    return jnp.where(short, -0.5 * (noise**2 + LOG_TWO_PI), heavy)

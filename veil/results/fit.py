@@ -50,18 +50,25 @@ class Rival:
         name: what it does.
         gain: log score that it gains over the model on held-out steps, nats per step; negative if it loses.
         standard_error: of the gain.
+        steps: that were held out.
     """
 
     name: str
     gain: float
     standard_error: float
+    steps: int
 
     @property
     def p(self) -> float:
-        """p-value of such a gain where the model predicts at least as well."""
-        if self.standard_error <= 0:
+        """p-value of such a gain where the model is right: the larger of two.
+
+        One is that of the mean gain by the normal law. The other is exp(−gain · steps): under the model the
+        likelihood ratio of a rival has expectation one, so that it exceeds 1/p with probability p at most.
+        """
+        if self.standard_error <= 0 or self.gain <= 0:
             return 1.0
-        return float(stats.norm.sf(self.gain / self.standard_error))
+        by_mean = float(stats.norm.sf(self.gain / self.standard_error))
+        return max(by_mean, math.exp(-min(self.gain * self.steps, 700.0)))
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ class Individual:
     @property
     def rival(self) -> Rival:
         """The rival with the largest gain."""
-        return max(self.rivals, key=lambda one: one.gain, default=Rival("none", 0.0, 0.0))
+        return max(self.rivals, key=lambda one: one.gain, default=Rival("none", 0.0, 0.0, 0))
 
     @property
     def explained(self) -> bool:
