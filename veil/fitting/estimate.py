@@ -17,7 +17,7 @@ from scipy import optimize
 from scipy.special import expit
 from scipy.stats import qmc
 
-from veil.fitting.predictor import Forecasts, Stretches, forecasts
+from veil.fitting.predictor import Forecasts, Rows, forecasts
 from veil.fitting.residual_law import LONGEST, ResidualLaw, log_density, white
 from veil.results.fit import Family
 from veil.systems.base import System
@@ -60,21 +60,20 @@ class Likelihood(eqx.Module):
     """
 
     system: System
-    data: Stretches
+    data: Rows
     centre: Float[Array, " P"]
     spread: Float[Array, " P"]
     mean: Float[Array, " Y"]
     sd: Float[Array, " Y"]
 
-    def __init__(self, system: System, data: Stretches):
+    def __init__(self, system: System, data: Rows):
         secrets, seen = np.asarray(system.prior.secrets, float), np.array(data.sensor.axes)
         spread = secrets.std(axis=0)
         usual = np.maximum(np.abs(secrets).mean(axis=0), 1e-3)
         self.system, self.data = system, data
         self.centre = jnp.asarray(secrets.mean(axis=0), float)
         self.spread = jnp.asarray(np.where(spread > 1e-9 * usual, spread, 0.25 * usual), float)
-        used = np.asarray(data.used)
-        states = np.asarray(data.states)[:, :-1][used][:, seen]
+        states = np.asarray(data.states)[:-1][np.asarray(data.used)][:, seen]
         self.mean, self.sd = jnp.asarray(states.mean(0)), jnp.asarray(np.maximum(states.std(0), 1e-9))
 
     @property
@@ -106,18 +105,17 @@ class Likelihood(eqx.Module):
 
     def by_step(
         self, found: Forecasts, law: ResidualLaw
-    ) -> tuple[Float[Array, "S T"], Float[Array, "S T Y"], Float[Array, "S T Y"]]:
+    ) -> tuple[Float[Array, " T"], Float[Array, "T Y"], Float[Array, "T Y"]]:
         """Log density of every reading given those before it, innovations, and half cells of the sensor.
 
         Args:
             found: what the system expects.
             law: of what it leaves.
         """
-        away = self.data.states[:, :-1][:, :, self.axes] - self.mean[None, None]
-        states = away / self.sd[None, None]
+        states = (self.data.states[:-1][:, self.axes] - self.mean[None]) / self.sd[None]
         sensor = self.data.sensor
         step = sensor.step[self.axes] if sensor.rounded else None
-        return jax.vmap(lambda one, at: log_density(law, one, at, step))(found, states)
+        return log_density(law, found, states, self.data.age, step)
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest values of all parameters, as rows."""
@@ -127,7 +125,6 @@ class Likelihood(eqx.Module):
         law = like.law
         top = ResidualLaw(
             jnp.full_like(law.memory, LARGEST_MEMORY),
-            jnp.full_like(law.log_size, 10.0),
             jnp.full_like(law.level, 3.0),
             jnp.full_like(law.mixing, 50.0),
             jnp.full_like(law.tail, LONGEST_TAIL),
@@ -137,22 +134,20 @@ class Likelihood(eqx.Module):
         noise = jnp.full_like(like.log_noise, 12.0)
         return ravel(Parameters(low, -noise, bottom)), ravel(Parameters(high, noise, top))
 
-    def free(self, family: Family, *, noise: bool) -> np.ndarray:
+    def free(self, family: Family) -> np.ndarray:
         """Which parameters are estimated, as a row of flags.
 
         Args:
             family: of the law of the scores.
-            noise: whether the factors on the system's noise are estimated; the sizes of the scores then stay.
         """
         start = self.start()
         law = start.law
         lags = jnp.arange(LONGEST) < family.order
         chosen = Parameters(
             jnp.ones_like(start.secret),
-            jnp.full_like(start.log_noise, noise),
+            jnp.ones_like(start.log_noise),
             ResidualLaw(
                 jnp.broadcast_to(lags, law.memory.shape).astype(law.memory.dtype),
-                jnp.full_like(law.log_size, not noise),
                 jnp.full_like(law.level, family.level),
                 jnp.ones_like(law.mixing),
                 jnp.full_like(law.tail, family.heavy),
@@ -178,7 +173,7 @@ def unravel(like: Parameters, row: Array) -> Parameters:
 
 @eqx.filter_jit
 def _local(
-    likelihood: Likelihood, row: Array, weights: Float[Array, "S T"]
+    likelihood: Likelihood, row: Array, weights: Float[Array, " T"]
 ) -> tuple[Float[Array, ""], Float[Array, " R"], Float[Array, "R R"]]:
     """Mean negative log density of the weighted steps, its gradient and its Gauss-Newton curvature.
 
@@ -213,8 +208,8 @@ def _profiled(likelihood: Likelihood, points: Float[Array, "C P"], weights: Arra
 
     def one(point: Array) -> Array:
         found = likelihood.forecasts(point, start.log_noise)
-        squares = jnp.where(weights[..., None] > 0, (found.miss * jnp.exp(-found.log_sd)) ** 2, 0.0)
-        return jnp.sum(jnp.log(jnp.sum(weights[..., None] * squares, (0, 1)) / jnp.sum(weights)))
+        squares = jnp.where(weights[:, None] > 0, (found.miss * jnp.exp(-found.log_sd)) ** 2, 0.0)
+        return jnp.sum(jnp.log(jnp.sum(weights[:, None] * squares, axis=0) / jnp.sum(weights)))
 
     return jax.lax.map(one, points)
 
@@ -222,7 +217,7 @@ def _profiled(likelihood: Likelihood, points: Float[Array, "C P"], weights: Arra
 @eqx.filter_jit
 def log_scores(
     likelihood: Likelihood, parameters: Parameters
-) -> tuple[Float[Array, "S T"], Float[Array, "S T Y"], Float[Array, "S T Y"], Float[Array, "S T Y"]]:
+) -> tuple[Float[Array, " T"], Float[Array, "T Y"], Float[Array, "T Y"], Float[Array, "T Y"]]:
     """Log density of every reading given those before it, innovations, half cells, and predictions."""
     found = likelihood.forecasts(parameters.secret, parameters.log_noise)
     return *likelihood.by_step(found, parameters.law), found.mean
@@ -329,13 +324,13 @@ def estimate_white(likelihood: Likelihood, weights: Array, seed: int = 0) -> Par
     points = starting_points(likelihood, seed)
     tried = np.asarray(_profiled(likelihood, jnp.asarray(points), weights))
     order = np.argsort(np.where(np.isfinite(tried), tried, np.inf))
-    free = likelihood.free(Family(), noise=True)
+    free = likelihood.free(Family())
     found = []
     for place in order[:DESCENTS]:
         start = eqx.tree_at(lambda one: one.secret, likelihood.start(), jnp.asarray(points[place]))
         noise = np.asarray(log_scores(likelihood, start)[1])
-        kept = np.asarray(weights)[..., None] * np.where(np.isfinite(noise), noise, 0.0) ** 2
-        rms = np.sqrt(kept.sum((0, 1)) / float(np.sum(np.asarray(weights))))
+        kept = np.where((np.asarray(weights)[:, None] > 0) & np.isfinite(noise), noise, 0.0) ** 2
+        rms = np.sqrt(kept.sum(0) / float(np.sum(np.asarray(weights))))
         log_noise = np.full(len(likelihood.data.sensor.seen), float(np.log(np.maximum(rms, 1e-6)).mean()))
         log_noise[likelihood.axes] = np.log(np.maximum(rms, 1e-6))
         start = eqx.tree_at(lambda one: one.log_noise, start, jnp.asarray(log_noise))
@@ -347,9 +342,7 @@ def estimate_white(likelihood: Likelihood, weights: Array, seed: int = 0) -> Par
 def estimate_coloured(
     likelihood: Likelihood, start: Parameters, family: Family, weights: Array
 ) -> Parameters:
-    """Parameters and the law of the scores together.
-
-    The factors on the system's noise stay as they were estimated; the sizes of the scores take their place.
+    """Parameters, size of the noise and the law of the scores together.
 
     Args:
         likelihood: of the recording.
@@ -360,7 +353,7 @@ def estimate_coloured(
     if family.heavy:
         tail = jnp.maximum(start.law.tail, 0.05)
         start = eqx.tree_at(lambda one: one.law.tail, start, tail)
-    return climb(likelihood, start, likelihood.free(family, noise=False), weights)[0]
+    return climb(likelihood, start, likelihood.free(family), weights)[0]
 
 
 @dataclass(frozen=True)
@@ -372,8 +365,7 @@ class Uncertainty:
         weak: combinations of parameters that the data do not determine: standard deviation in units of the
             prior's spread, and weights by parameter.
         free: number of parameters that were estimated, with those of the noise.
-        log_noise: standard error of the logarithm of the size of the noise, per coordinate of the state; NaN
-            where it was not estimated.
+        log_noise: standard error of the logarithm of the size of the noise, per coordinate of the state.
         at_limit: which of the system's parameters are at a limit.
     """
 
@@ -415,9 +407,7 @@ def uncertainty(
     )
     errors = np.full(len(free), np.nan)
     errors[free] = np.sqrt(np.diag(inverse))
-    each = unravel(parameters, jnp.asarray(errors))
-    log_noise, sizes = np.array(each.log_noise), np.asarray(each.law.log_size)
-    log_noise[likelihood.axes] = np.where(np.isnan(sizes), log_noise[likelihood.axes], sizes)
+    log_noise = np.asarray(unravel(parameters, jnp.asarray(errors)).log_noise)
     low, high = likelihood.limits()
     near = (row - low < NEAR_LIMIT) | (high - row < NEAR_LIMIT)
     spread = np.asarray(likelihood.spread)

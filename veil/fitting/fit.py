@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +15,6 @@ from veil.fitting.estimate import (
     Likelihood,
     Parameters,
     Uncertainty,
-    climb,
     estimate_coloured,
     estimate_white,
     log_scores,
@@ -26,7 +24,7 @@ from veil.fitting.estimate import (
 )
 from veil.fitting.examine import examine, gaussianised, mean_and_error, rival_of, rivals_of, with_rival
 from veil.fitting.population import population
-from veil.fitting.predictor import Stretches, stretches_of
+from veil.fitting.predictor import Rows, rows_of
 from veil.io import Store
 from veil.recordings.bound import bind
 from veil.recordings.recording import Recording
@@ -41,6 +39,8 @@ from veil.types import as_float64
 Progress = Callable[[str, int, int], None]
 
 ORDERS = (0, 1, 2, 3, 4, 6)
+
+PATIENCE = 2  # orders that are tried after the one with the best information criterion
 
 FEWEST = 60  # steps that an individual must have
 
@@ -83,9 +83,7 @@ def fit(
                 )
         if len({one.seen for one in bound}) > 1:
             raise RecordingError("the recordings have different columns; fit them one by one.")
-        rows = max(one.steps for log in bound for one in log.stretches)
-        count = max(len(one.stretches) for one in bound)
-        parts = [stretches_of(double, one, rows, count) for one in bound]
+        parts = [rows_of(double, one) for one in bound]
 
     def finished(place: int) -> Part:
         def make() -> dict[str, np.ndarray]:
@@ -137,7 +135,7 @@ class Part:
     covariance: Float[np.ndarray, "P P"]
 
 
-def _individual(system: System, data: Stretches, name: str, settings: FitSettings) -> Part:
+def _individual(system: System, data: Rows, name: str, settings: FitSettings) -> Part:
     """Fit to the first part, choose and examine on the rest, fit again to all."""
     likelihood = Likelihood(system, data)
     used = np.asarray(data.used)
@@ -153,10 +151,10 @@ def _individual(system: System, data: Stretches, name: str, settings: FitSetting
     rivals = rivals_of(flat, _known(system, data)[used], held, seconds, settings.seed)
     names = [field.name for field, there in zip(system.state_fields, data.sensor.seen, strict=True) if there]
     tests = examine(flat[held], fitted, names, seconds, rivals)
-    first = uncertainty(likelihood, parameters, _free(likelihood, family), weights)
-    final = _final(likelihood, white, parameters, family, everything)
-    found = uncertainty(likelihood, final, _free(likelihood, family), everything)
-    predicted = np.asarray(data.states)[:, 1:][used][held][:, likelihood.axes]
+    first = uncertainty(likelihood, parameters, likelihood.free(family), weights)
+    final = estimate_coloured(likelihood, parameters, family, everything)
+    found = uncertainty(likelihood, final, likelihood.free(family), everything)
+    predicted = np.asarray(data.states)[1:][used][held][:, likelihood.axes]
     individual = Individual(
         name,
         int(used.sum()),
@@ -181,31 +179,15 @@ def _individual(system: System, data: Stretches, name: str, settings: FitSetting
 
 def _split(used: np.ndarray, held_out: float) -> tuple[np.ndarray, np.ndarray]:
     """Which steps are fitted to, and which are held out: the last ones."""
-    order = np.cumsum(used.ravel()).reshape(used.shape)
+    order = np.cumsum(used)
     fitted = round(float((1.0 - held_out) * used.sum()))
     return used & (order <= fitted), used & (order > fitted)
 
 
-def _known(system: System, data: Stretches) -> np.ndarray:
+def _known(system: System, data: Rows) -> np.ndarray:
     """What was known when each step began: the readings and the inputs, without the number of the step."""
-    external = np.asarray(data.external)[:, :-1, : -1 if system.has_clock else None]
-    return np.concatenate([np.asarray(data.states)[:, :-1][:, :, np.array(data.sensor.axes)], external], -1)
-
-
-def _free(likelihood: Likelihood, family: Family) -> np.ndarray:
-    """The parameters of a family. White noise is estimated as a factor on the noise of the system."""
-    return likelihood.free(family, noise=family == Family())
-
-
-def _final(
-    likelihood: Likelihood, white: Parameters, chosen: Parameters, family: Family, weights: Array
-) -> Parameters:
-    """The estimates from all steps, beginning with those from the first part."""
-    whole = climb(likelihood, white, likelihood.free(Family(), noise=True), weights)[0]
-    if family == Family():
-        return whole
-    start = eqx.tree_at(lambda one: one.log_noise, chosen, whole.log_noise)
-    return estimate_coloured(likelihood, start, family, weights)
+    external = np.asarray(data.external)[:-1, : -1 if system.has_clock else None]
+    return np.concatenate([np.asarray(data.states)[:-1][:, np.array(data.sensor.axes)], external], axis=1)
 
 
 def _chosen(
@@ -226,7 +208,7 @@ def _chosen(
         parameters = white if family == Family() else estimate_coloured(likelihood, start, family, weights)
         line = np.asarray(log_scores(likelihood, parameters)[0])
         found[family] = parameters, line[late]
-        criterion[family] = float(_free(likelihood, family).sum() * np.log(fitted) - 2.0 * line[early].sum())
+        criterion[family] = float(likelihood.free(family).sum() * np.log(fitted) - 2.0 * line[early].sum())
 
     def best_of(families: Sequence[Family]) -> Family:
         top = max(families, key=lambda one: found[one][1].mean())
@@ -237,10 +219,13 @@ def _chosen(
         return top
 
     start = white
-    for order in ORDERS:
+    for place, order in enumerate(ORDERS):
         if 10 * order < fitted:
             add(Family(order), start)
             start = found[Family(order)][0]
+        least = min(criterion, key=lambda one: criterion[one])
+        if place >= ORDERS.index(least.order) + PATIENCE:
+            break
     order = best_of([Family(order) for order in ORDERS if Family(order) in found]).order
     heavy = Family(order, heavy=True)
     add(heavy, found[Family(order)][0])
@@ -258,7 +243,7 @@ def _chosen(
 
 
 def _against_population(
-    system: System, data: Sequence[Stretches], found: Sequence[Part], settings: FitSettings
+    system: System, data: Sequence[Rows], found: Sequence[Part], settings: FitSettings
 ) -> list[Individual]:
     """Individuals with one more rival: their parameters, drawn to those of the population.
 
@@ -307,13 +292,12 @@ def _parameters(likelihood: Likelihood, final: Parameters, found: Uncertainty) -
 
 
 def _noise(
-    system: System, data: Stretches, likelihood: Likelihood, final: Parameters, errors: np.ndarray
+    system: System, data: Rows, likelihood: Likelihood, final: Parameters, errors: np.ndarray
 ) -> tuple[Estimate, ...]:
     """Standard deviation of one step's noise at the first reading, per coordinate of the state."""
     plant = WithNoise(system, jnp.exp(final.log_noise))
-    law = plant.transition(likelihood.secret(final), data.states[0, 0], data.external[0, 0])
+    law = plant.transition(likelihood.secret(final), data.states[0], data.external[0])
     sizes = np.array(jnp.sqrt(jnp.sum(law.scale**2, axis=1)))
-    sizes[likelihood.axes] *= np.exp(np.asarray(final.law.log_size))
     return tuple(
         Estimate(field.name, float(size), float(size * error), field.unit)
         for field, size, error in zip(system.state_fields, sizes, errors, strict=True)
@@ -324,7 +308,6 @@ def _law(likelihood: Likelihood, final: Parameters) -> list[tuple[str, Array]]:
     law = final.law
     return [
         ("memory", law.memory),
-        ("log_size", law.log_size),
         ("level", law.level),
         ("mixing", law.mixing),
         ("tail", law.tail),

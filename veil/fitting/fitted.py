@@ -51,8 +51,7 @@ def _factors(one: Individual, system: System, axes: tuple[str, ...]) -> Float[np
     found = np.array(one.noise_factor)
     for axis, name in enumerate(axes):
         place = [field.name for field in system.state_fields].index(name)
-        memory, size = np.array(one.law["memory"][axis]), float(np.exp(one.law["log_size"][axis]))
-        found[place] *= size * np.sqrt(autocovariance(memory)[0])
+        found[place] *= np.sqrt(autocovariance(np.array(one.law["memory"][axis]))[0])
     return found
 
 

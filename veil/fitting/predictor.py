@@ -19,8 +19,6 @@ from veil.recordings.bound import Bound
 from veil.systems.base import System
 from veil.types import External, Scalar, Secret, State
 
-BLOCK = 64  # rows are padded to a multiple of this, so that recordings of similar length share a program
-
 FINE = 0.1  # a sensor step of at most this many sd of the noise is treated as if the last reading were exact
 
 
@@ -48,65 +46,72 @@ class Sensor(eqx.Module):
         return self.step**2 / 12.0
 
 
-class Stretches(eqx.Module):
-    """A recording as equally long rows of states and inputs; what is padded is not used.
+class Rows(eqx.Module):
+    """A recording: the rows of all its stretches, one after the other, then rows that are not used.
+
+    Transition t leads from row t to row t + 1.
 
     Attributes:
-        states: x_1..x_T of each stretch.
-        external: w_1..w_T of each stretch.
-        used: which transitions x_t -> x_{t+1} were recorded.
-        longest: number of transitions of the longest stretch.
+        states: what was read; coordinates that are not read hold a stand-in that nothing uses.
+        external: w of each row.
+        age: number of transitions before this one in its stretch.
+        used: which transitions were recorded; not those between stretches.
+        last: number of transitions up to the last one that is used.
         sensor: what was read.
         fine: whether the whole state is read, in steps that are small beside the noise of a step.
     """
 
-    states: Float[Array, "S T N"]
-    external: Float[Array, "S T E"]
-    used: Bool[Array, "S T-1"]
-    longest: Int[Array, ""]
+    states: Float[Array, "T_plus_1 N"]
+    external: Float[Array, "T_plus_1 E"]
+    age: Int[Array, " T"]
+    used: Bool[Array, " T"]
+    last: Int[Array, ""]
     sensor: Sensor
     fine: bool = eqx.field(static=True)
 
-    @property
-    def steps(self) -> int:
-        """How many transitions were recorded."""
-        return int(np.sum(np.asarray(self.used)))
 
-
-def stretches_of(system: System, log: Bound, rows: int = 0, count: int = 0) -> Stretches:
-    """Pad the stretches of a recording to one length.
+def rows_of(system: System, log: Bound) -> Rows:
+    """Join the stretches of a recording, and pad them so that similar recordings share a program.
 
     Args:
         system: the model; its noise tells whether the sensor is fine.
         log: the recording in the terms of its system.
-        rows: length to pad to, at least; 0 for the longest stretch.
-        count: number of stretches to pad to, at least.
     """
-    longest = max(one.steps for one in log.stretches)
-    length = -(-max(longest, rows) // BLOCK) * BLOCK
-    padded = [*log.stretches, *[log.stretches[0]] * max(0, count - len(log.stretches))]
-    states, external, used = [], [], []
-    for place, one in enumerate(padded):
-        index = np.minimum(np.arange(length), one.steps - 1)
-        states.append(one.states[index])
-        external.append(one.external[index])
-        real = one.steps if place < len(log.stretches) else 0
-        used.append(np.arange(1, length) < real)
+    states = np.concatenate([one.states for one in log.stretches])
+    external = np.concatenate([one.external for one in log.stretches])
+    age = np.concatenate([np.arange(one.steps) for one in log.stretches])
+    used = np.concatenate([np.arange(one.steps) < one.steps - 1 for one in log.stretches])
+    last = int(np.flatnonzero(used)[-1]) + 1
+    index = np.minimum(np.arange(padded_length(last) + 1), len(states) - 1)
+    used = used[index] & (np.arange(len(index)) < last)
     steps = np.array(
         [step if there else 0.0 for step, there in zip(log.resolution, log.seen, strict=True)], float
     )
     first = system.transition(
-        system.prior.secrets[0], jnp.asarray(states[0][0], float), jnp.asarray(external[0][0], float)
+        system.prior.secrets[0], jnp.asarray(states[0], float), jnp.asarray(external[0], float)
     )
     sd = np.sqrt(np.sum(np.asarray(first.scale) ** 2, axis=1))
-    return Stretches(
-        jnp.asarray(np.stack(states), float),
-        jnp.asarray(np.stack(external), float),
-        jnp.asarray(np.stack(used)),
-        jnp.asarray(longest - 1),
+    return Rows(
+        jnp.asarray(states[index], float),
+        jnp.asarray(external[index], float),
+        jnp.asarray(age[index][:-1]),
+        jnp.asarray(used[:-1]),
+        jnp.asarray(last),
         Sensor(log.seen, jnp.asarray(steps, float), bool(np.any(steps > 0))),
         bool(all(log.seen) and np.all(steps <= FINE * sd)),
     )
+
+
+def padded_length(steps: int) -> int:
+    """The next of 64, 96, 128, 192, 256, ...
+
+    Args:
+        steps: that there are.
+    """
+    length = 64
+    while length < steps:
+        length += length // 2 if length & (length - 1) == 0 else length // 3
+    return length
 
 
 class Tracked(eqx.Module):
@@ -185,58 +190,40 @@ def read(
     return Tracked(mean, covariance), Forecasts(jnp.stack(misses), jnp.stack(sds), seen)
 
 
-def forecasts(system: System, secret: Secret, data: Stretches) -> Forecasts:
-    """Predict every reading from those before it, stretch by stretch (batched [S, T-1]).
+def forecasts(system: System, secret: Secret, data: Rows) -> Forecasts:
+    """Predict every reading from those before it in its stretch. Transitions that are not used hold anything.
 
     Where the whole state is read by a fine sensor, each prediction needs the last reading only, and all are
-    made at once. Else a filter runs along each stretch. It is exact for linear systems.
+    made at once. Else a filter runs along the rows and begins anew in each stretch, in the system's initial
+    law given the first reading. It is exact for linear systems.
 
     Args:
         system: the model.
         secret: its parameters.
         data: the recording.
     """
-    one = _from_last_reading if data.fine else _by_filter
-    return jax.vmap(lambda states, external: one(system, secret, states, external, data))(
-        data.states, data.external
-    )
+    sensor, states, external = data.sensor, data.states, data.external
+    if data.fine:
+        rounding = jnp.diag(sensor.variance)
 
+        def alone(state: State, inputs: External, after: State) -> Forecasts:
+            expected = moved(system, secret, Tracked(state, rounding), inputs)
+            return read(expected, sensor, lambda place, axis, mean, sd: after[axis])[1]
 
-def _from_last_reading(
-    system: System,
-    secret: Secret,
-    states: Float[Array, "T N"],
-    external: Float[Array, "T E"],
-    data: Stretches,
-) -> Forecasts:
-    rounding = jnp.diag(data.sensor.variance)
-
-    def step(state: State, inputs: External, after: State) -> Forecasts:
-        expected = moved(system, secret, Tracked(state, rounding), inputs)
-        return read(expected, data.sensor, lambda place, axis, mean, sd: after[axis])[1]
-
-    return jax.vmap(step)(states[:-1], external[:-1], states[1:])
-
-
-def _by_filter(
-    system: System,
-    secret: Secret,
-    states: Float[Array, "T N"],
-    external: Float[Array, "T E"],
-    data: Stretches,
-) -> Forecasts:
-    """Predictions by a filter that starts in the system's initial law, given the first reading."""
-    sensor, length = data.sensor, len(states) - 1
-    first = first_tracked(system, secret, sensor, states[0])
+        return jax.vmap(alone)(states[:-1], external[:-1], states[1:])
 
     def step(t: Int[Array, ""], now: tuple[Tracked, Forecasts]) -> tuple[Tracked, Forecasts]:
         known, found = now
-        expected, after = moved(system, secret, known, external[t]), states[t + 1]
-        known, one = read(expected, sensor, lambda place, axis, mean, sd: after[axis])
+        anew, after = first_tracked(system, secret, sensor, states[t]), states[t + 1]
+        known = jax.tree.map(lambda begin, on: jnp.where(data.age[t] == 0, begin, on), anew, known)
+        known, one = read(
+            moved(system, secret, known, external[t]), sensor, lambda place, axis, mean, sd: after[axis]
+        )
         return known, jax.tree.map(lambda all_, new: all_.at[t].set(new), found, one)
 
-    empty = jnp.zeros((length, len(sensor.axes)), states.dtype)
-    return jax.lax.fori_loop(0, data.longest, step, (first, Forecasts(empty, empty, empty)))[1]
+    empty = jnp.zeros((len(data.age), len(sensor.axes)), states.dtype)
+    start = first_tracked(system, secret, sensor, states[0]), Forecasts(empty, empty, empty)
+    return jax.lax.fori_loop(0, data.last, step, start)[1]
 
 
 def _times(left: Array, right: Array) -> Array:
