@@ -58,8 +58,11 @@ def cells(fits: int) -> list[Cell]:
         ]
     return [
         *found,
+        Cell("building", "one mass, white", 1000, fits),
+        Cell("building", "one mass, coloured", 1000, fits, coloured=True),
         Cell("driver", "IDM", 1000, fits, right=False),
-        Cell("building", "one mass", 1000, fits, right=False),
+        Cell("driver", "steady IDM", 1000, fits, right=False),
+        Cell("building", "missing mass", 1000, fits, right=False),
     ]
 
 
@@ -128,18 +131,21 @@ def run(cell: Cell) -> Result:
 
     rows = cell.steps + 1
 
+    def driver() -> Driver:
+        return Driver(series=stop_and_go(rows), coloured_sd=0.03 if "steady" in cell.world else 0.15)
+
     def model() -> System:
         if cell.system == "driver":
-            return Driver(series=stop_and_go(rows))
+            return driver()
         if cell.system == "building":
-            return Building(series=winter_month(rows), envelope=cell.world != "one mass")
+            return Building(series=winter_month(rows), envelope="mass" not in cell.world)
         return Battery(series=drive_cycle(rows))
 
     def plant(secret: np.ndarray) -> System:
         found = model()
-        if cell.world == "IDM":
-            found = IdmDriver(Driver(series=stop_and_go(rows)))
-        if cell.world == "one mass":
+        if "IDM" in cell.world:
+            found = IdmDriver(driver())
+        if cell.world == "missing mass":
             found = Building(series=winter_month(rows))
         if cell.coloured:
             found = WithColouredNoise(found, 0.7, 0.02)
@@ -154,7 +160,7 @@ def run(cell: Cell) -> Result:
 
     def secret() -> np.ndarray:
         """Between the secrets of the prior of what is simulated."""
-        prior = np.asarray((IdmDriver() if cell.world == "IDM" else model()).prior.secrets, float)
+        prior = np.asarray((IdmDriver() if "IDM" in cell.world else model()).prior.secrets, float)
         if cell.system == "battery":  # wears on a curve
             place = rng.uniform(0, len(prior) - 1)
             return np.array([np.interp(place, range(len(prior)), column) for column in prior.T])
@@ -263,8 +269,8 @@ def line_of(one: dict) -> str:
     return (
         f"{cell['system']:9s}{cell['world']:9s}{cell['steps']:5d} x{cell['fits']:4d}  cover % {cover}; "
         f"memory {one['memory']:.2f} heavy {one['heavy']:.2f} level {one['level']:.2f} "
-        f"behind ok {one['behind']}; rejected {one['rejected']:.2f} {one['reasons']}; rival {one['rival']:.2g}; "
-        f"{one['seconds']:.2f} s"
+        f"behind ok {one['behind']}; rejected {one['rejected']:.2f} {one['reasons']}; "
+        f"rival {one['rival']:.2g}; {one['seconds']:.2f} s"
     )
 
 

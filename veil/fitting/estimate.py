@@ -376,15 +376,86 @@ class Uncertainty:
     at_limit: np.ndarray
 
 
+PROFILE_STEPS = 8  # values on each side at which a profile likelihood is evaluated at most
+
 NEAR_LIMIT = 1e-3  # of the prior's spread: an estimate as close to its limit is at it
+
+
+def _profile_error(
+    likelihood: Likelihood, row: np.ndarray, free: np.ndarray, weights: Array, place: int, error: float
+) -> float:
+    """The standard error of a parameter, at least `error`, that its profile likelihood tells.
+
+    The other parameters are estimated anew for each value that is tried.
+
+    Args:
+        likelihood: of the recording.
+        row: the estimate.
+        free: which parameters were estimated.
+        weights: of the steps that were used.
+        place: of the parameter in the row.
+        error: that the curvature tells.
+    """
+    like, (low, high) = likelihood.start(), likelihood.limits()
+    count = float(np.sum(np.asarray(weights)))
+    others = free.copy()
+    others[place] = False
+    top = float(_local(likelihood, jnp.asarray(row), weights)[0])
+    found = error
+    for side in (-1.0, 1.0):
+        away, start, fall, reached = 2.0 * error, row, 2.0, 2.0 * error
+        for _ in range(PROFILE_STEPS):
+            moved = start.copy()
+            moved[place] = np.clip(row[place] + side * away, low[place] + 1e-6, high[place] - 1e-6)
+            there, value = climb(likelihood, unravel(like, jnp.asarray(moved)), others, weights, 12)
+            fall, reached = count * (value - top), abs(float(moved[place] - row[place]))
+            if fall >= 2.0 or reached < 0.999 * away:
+                break
+            away, start = 1.6 * away, ravel(there)
+        found = max(found, 0.5 * reached * np.sqrt(2.0 / max(fall, 2.0)))
+    return found
+
+
+def _is_parabola(
+    likelihood: Likelihood, row: np.ndarray, free: np.ndarray, weights: Array, inverse: np.ndarray
+) -> bool:
+    """Whether the likelihood falls by about 2 at two standard errors along the ridge of each parameter.
+
+    Args:
+        likelihood: of the recording.
+        row: the estimate.
+        free: which parameters were estimated.
+        weights: of the steps that were used.
+        inverse: of the curvature.
+    """
+    low, high = likelihood.limits()
+
+    def height(moved: np.ndarray) -> float:
+        there = unravel(likelihood.start(), jnp.asarray(moved))
+        line = np.where(np.asarray(weights) > 0, np.asarray(log_scores(likelihood, there)[0]), 0.0)
+        return float(np.sum(line)) - 0.5 * float(np.sum((np.asarray(there.log_noise) / WEAK) ** 2))
+
+    top = height(row)
+    for place in range(likelihood.centre.shape[0]):
+        ridge = 2.0 * inverse[place] / np.sqrt(inverse[place, place])
+        for side in (-1.0, 1.0):
+            moved = row.copy()
+            moved[free] += side * ridge
+            fall = top - height(np.clip(moved, low, high))
+            if not 1.0 <= fall <= 4.0:
+                return False
+    return True
 
 
 def uncertainty(
     likelihood: Likelihood, parameters: Parameters, free: np.ndarray, weights: Array
 ) -> Uncertainty:
-    """Standard errors from the curvature at the estimate.
+    """Standard errors from the curvature at the estimate, and from the likelihood beside it.
 
-    Directions without curvature get the prior's spread times 1,000 instead of infinity.
+    Limits of the system (a heater that is off, a brake) can put a kink at the estimate, where the curvature
+    says nothing about the flat side. So the likelihood is also evaluated two standard errors away from the
+    estimate. Where it does not fall like a parabola, profile likelihoods tell the standard errors. Directions
+    without curvature get the prior's spread times 1,000 instead of infinity.
 
     Args:
         likelihood: of the recording.
@@ -397,7 +468,14 @@ def uncertainty(
     hessian = hessian[np.ix_(free, free)]
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     inverse = (vectors / np.maximum(values, 1e-6)) @ vectors.T
-    size = likelihood.centre.shape[0]
+    size, errors = likelihood.centre.shape[0], np.sqrt(np.diag(inverse))
+    if not _is_parabola(likelihood, row, free, weights, inverse):
+        wider = np.ones(len(inverse))
+        for place in range(size):
+            profile = _profile_error(likelihood, row, free, weights, place, float(errors[place]))
+            wider[place] = profile / errors[place]
+        inverse = inverse * np.outer(wider, wider)
+    inverse = inverse * count / max(count - free.sum(), 1.0)  # the size of the noise was estimated as well
     covariance = inverse[:size, :size]
     variances, directions = np.linalg.eigh(covariance)
     weak = tuple(
@@ -405,9 +483,9 @@ def uncertainty(
         for place, variance in enumerate(variances)
         if variance > 1.0
     )
-    errors = np.full(len(free), np.nan)
-    errors[free] = np.sqrt(np.diag(inverse))
-    log_noise = np.asarray(unravel(parameters, jnp.asarray(errors)).log_noise)
+    each = np.full(len(free), np.nan)
+    each[free] = np.sqrt(np.diag(inverse))
+    log_noise = np.asarray(unravel(parameters, jnp.asarray(each)).log_noise)
     low, high = likelihood.limits()
     near = (row - low < NEAR_LIMIT) | (high - row < NEAR_LIMIT)
     spread = np.asarray(likelihood.spread)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,7 @@ from veil.fitting.examine import examine, gaussianised, mean_and_error, rival_of
 from veil.fitting.population import population
 from veil.fitting.predictor import Rows, rows_of
 from veil.io import Store
-from veil.recordings.bound import bind
+from veil.recordings.bound import Bound, bind
 from veil.recordings.recording import Recording
 from veil.recordings.tables import RecordingError
 from veil.results.fit import Candidate, Estimate, Family, Fit, Individual, individual_from_dict
@@ -84,11 +84,13 @@ def fit(
         if len({one.seen for one in bound}) > 1:
             raise RecordingError("the recordings have different columns; fit them one by one.")
         parts = [rows_of(double, one) for one in bound]
+        laws = [_other_laws(double, one, log) for one, log in zip(bound, logs, strict=True)]
 
     def finished(place: int) -> Part:
         def make() -> dict[str, np.ndarray]:
             with jax.enable_x64(True):  # a setting of the thread
-                return _packed(_individual(double, parts[place], bound[place].name, chosen))
+                name, others = bound[place].name, laws[place]
+                return _packed(_individual(double, parts[place], others, name, chosen))
 
         return _unpacked(kept.keep(f"fit-{place}", make))
 
@@ -113,7 +115,7 @@ def fit(
             chosen.candidates,
             chosen.seed,
         )
-    fields = [field.name for field, there in zip(system.state_fields, bound[0].seen, strict=True) if there]
+    fields = _recorded(system, bound[0].seen)
     steps = {
         field.name: step for field, step in zip(system.state_fields, bound[0].resolution, strict=True) if step
     }
@@ -135,7 +137,31 @@ class Part:
     covariance: Float[np.ndarray, "P P"]
 
 
-def _individual(system: System, data: Rows, name: str, settings: FitSettings) -> Part:
+def _other_laws(system: System, log: Bound, recording: Recording) -> dict[str, tuple[System, Rows]]:
+    """Other laws of motion that the system names, with the rows of the recording in their terms."""
+    found = {}
+    for name, other in system.misspecified_models().items():
+        double = as_float64(other)
+        try:
+            rows = bind(double, recording)
+        except RecordingError:
+            continue
+        if _recorded(double, rows.seen) == _recorded(system, log.seen):
+            found[name] = double, rows_of(double, rows)
+    return found
+
+
+def _recorded(system: System, seen: Sequence[bool]) -> list[str]:
+    return [field.name for field, there in zip(system.state_fields, seen, strict=True) if there]
+
+
+def _individual(
+    system: System,
+    data: Rows,
+    others: Mapping[str, tuple[System, Rows]],
+    name: str,
+    settings: FitSettings,
+) -> Part:
     """Fit to the first part, choose and examine on the rest, fit again to all."""
     likelihood = Likelihood(system, data)
     used = np.asarray(data.used)
@@ -149,8 +175,11 @@ def _individual(system: System, data: Rows, name: str, settings: FitSettings) ->
     held = late[used]
     seconds = None if system.step_seconds is None else float(system.step_seconds)
     rivals = rivals_of(flat, _known(system, data)[used], held, seconds, settings.seed)
-    names = [field.name for field, there in zip(system.state_fields, data.sensor.seen, strict=True) if there]
-    tests = examine(flat[held], fitted, names, seconds, rivals)
+    for law, (model, rows) in others.items():
+        rival = Likelihood(model, rows)
+        line = np.asarray(log_scores(rival, estimate_white(rival, weights, settings.seed))[0])
+        rivals = (*rivals, rival_of(law, (line - score)[late]))
+    tests = examine(flat[held], fitted, _recorded(system, data.sensor.seen), seconds, rivals)
     first = uncertainty(likelihood, parameters, likelihood.free(family), weights)
     final = estimate_coloured(likelihood, parameters, family, everything)
     found = uncertainty(likelihood, final, likelihood.free(family), everything)

@@ -23,7 +23,9 @@ LONGEST = 6  # scores that an innovation may look back on
 
 SHORTEST_TAIL = 1e-3  # of 1/ν: below it a Student-t is taken as a Gaussian
 
-NODES = 6  # of the average over a cell: error below 1e-7 nats for cells of two standard deviations, 1e-4 for four
+NODES = (
+    6  # of the average over a cell: error below 1e-7 nats for cells of two standard deviations, 1e-4 for four
+)
 
 
 class ResidualLaw(eqx.Module):
