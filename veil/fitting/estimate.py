@@ -17,8 +17,9 @@ from scipy import optimize
 from scipy.special import expit
 from scipy.stats import qmc
 
-from veil.fitting.predictor import Forecasts, Rows, forecasts
-from veil.fitting.residual_law import LONGEST, ResidualLaw, log_density, white
+from veil.beliefs.self_model import LONGEST, Forecasts, ResidualLaw, white
+from veil.fitting.predictor import Rows, forecasts
+from veil.fitting.residual_law import log_density
 from veil.results.fit import Family
 from veil.systems.base import System
 from veil.systems.variants import WithNoise

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from veil.fitting.residual_law import SHORTEST_TAIL
+from veil.beliefs.self_model import SHORTEST_TAIL
 from veil.results.fit import Individual, Rival
 from veil.results.parts import Examination, FitTest
 

@@ -1,8 +1,10 @@
 """The system that a fit describes: the same law of motion with the noise and the prior of the recordings."""
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from veil.beliefs.self_model import ResidualLaw, SelfModel, Sensor
 from veil.results.fit import Fit, Individual
 from veil.systems.base import System, finite_prior
 from veil.systems.coloured import WithColouredNoise
@@ -44,6 +46,34 @@ def fitted_system(system: System, fit: Fit, individual: str | None = None) -> Sy
         return found
     keep, white = zip(*(_decay(first, second) for first, second in colours), strict=True)
     return WithColouredNoise(found, np.asarray(keep), np.asarray(white))
+
+
+def self_model(system: System, fit: Fit, individual: str | None = None) -> SelfModel:
+    """The law of what an individual reads next, as it was fitted: with colour, heavy tails and size by state.
+
+    Args:
+        system: that was fitted.
+        fit: to recordings of it.
+        individual: name of the one; the only one if there is one.
+    """
+    names = [one.name for one in fit.individuals]
+    if individual is None and len(names) > 1:
+        raise ValueError(f"Say whose self-model is wanted; this fit has {', '.join(names[:5])} ...")
+    if individual is not None and individual not in names:
+        raise ValueError(f"This fit has no individual {individual!r}; it has {', '.join(names[:5])} ...")
+    one = fit.individuals[0 if individual is None else names.index(individual)]
+    kind = system.prior.secrets.dtype
+    steps = [fit.resolution.get(field.name, 0.0) for field in system.state_fields]
+    seen = tuple(field.name in fit.axes for field in system.state_fields)
+    law = ResidualLaw(*(jnp.asarray(one.law[name], kind) for name in ("memory", "level", "mixing", "tail")))
+    return SelfModel(
+        WithNoise(system, np.asarray(one.noise_factor)),
+        jnp.asarray(one.values, kind),
+        Sensor(seen, jnp.asarray(steps, kind), any(step > 0 for step in steps)),
+        law,
+        jnp.asarray(one.law["state_mean"], kind),
+        jnp.asarray(one.law["state_sd"], kind),
+    )
 
 
 def _factors(one: Individual, system: System, axes: tuple[str, ...]) -> Float[np.ndarray, " N"]:

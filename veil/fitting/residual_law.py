@@ -1,63 +1,13 @@
-"""The law of the errors that a system leaves: coloured, heavy-tailed, of a size that depends on the state.
+"""The law of the errors that a system leaves (`veil.beliefs.self_model`), for all steps at once."""
 
-With the scores z_t = miss / sd of `veil.fitting.predictor` the innovations are
-
-    e_t = z_t − Σ_k a_k z_{t−k},    ε_t = M e_t / s_t,    log s_t = c · (x_t in standard units)
-
-per axis, with a triangular M that removes correlation between axes. Under the law the ε_t are independent,
-standard normal or Student-t. White Gaussian noise is the case a = 0, c = 0, M = I. A rounded reading has the
-probability of its cell under this law.
-"""
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, Int
 
-from veil.fitting.predictor import Forecasts
-from veil.laws import LOG_TWO_PI
+from veil.beliefs.self_model import LONGEST, Forecasts, ResidualLaw, standard_log_density, triangle
 
-LONGEST = 6  # scores that an innovation may look back on
-
-SHORTEST_TAIL = 1e-3  # of 1/ν: below it a Student-t is taken as a Gaussian
-
-NODES = (
-    6  # of the average over a cell: error below 1e-7 nats for cells of two standard deviations, 1e-4 for four
-)
-
-
-class ResidualLaw(eqx.Module):
-    """Parameters of the law of the scores.
-
-    Attributes:
-        memory: a, per axis and lag.
-        level: c, per axis and recorded coordinate of the state.
-        mixing: strictly lower triangle of M, row by row.
-        tail: 1/ν per axis; 0 for a Gaussian.
-    """
-
-    memory: Float[Array, "Y L"]
-    level: Float[Array, "Y Y"]
-    mixing: Float[Array, " M"]
-    tail: Float[Array, " Y"]
-
-
-def white(axes: int) -> ResidualLaw:
-    """Independent standard normal scores: the model as it is."""
-    return ResidualLaw(
-        jnp.zeros((axes, LONGEST)),
-        jnp.zeros((axes, axes)),
-        jnp.zeros(axes * (axes - 1) // 2),
-        jnp.zeros(axes),
-    )
-
-
-def triangle(law: ResidualLaw) -> Float[Array, "Y Y"]:
-    """M, with ones on its diagonal."""
-    axes = law.tail.shape[0]
-    return jnp.eye(axes, dtype=law.tail.dtype).at[jnp.tril_indices(axes, -1)].set(law.mixing)
+NODES = 6  # of the average over a cell; the error is below 1e-7 nats for cells of two sd, 1e-4 for four
 
 
 def innovations(
@@ -117,16 +67,3 @@ def _cell_average(noise: Float[Array, "T Y"], half: Float[Array, "T Y"], tail: F
     spread = noise[None] + half[None] * nodes
     relative = jax.vmap(standard_log_density, (0, None))(spread, tail) - centre[None]
     return jax.nn.logsumexp(relative, axis=0, b=jnp.asarray(0.5 * shares, noise.dtype)[:, None, None])
-
-
-def standard_log_density(noise: Float[Array, "*T Y"], tail: Float[Array, " Y"]) -> Float[Array, "*T Y"]:
-    """Of a standard normal where the tail is 0, else of a Student-t with 1 / tail degrees of freedom."""
-    kept = jnp.maximum(tail, SHORTEST_TAIL)
-    degrees = 1.0 / kept
-    constant = gammaln(0.5 * (degrees + 1.0)) - gammaln(0.5 * degrees) - 0.5 * jnp.log(jnp.pi * degrees)
-    power, kept, constant, short = (
-        jnp.broadcast_to(one, noise.shape)
-        for one in (0.5 * (degrees + 1.0), kept, constant, tail < SHORTEST_TAIL)
-    )
-    heavy = constant - power * jnp.log1p(noise**2 * kept)
-    return jnp.where(short, -0.5 * (noise**2 + LOG_TWO_PI), heavy)

@@ -1,0 +1,244 @@
+"""The law of the next reading against textbook filters, joint densities and SciPy's distributions."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import stats
+
+from veil.beliefs.self_model import LONGEST, ResidualLaw, SelfModel, Sensor, standard_log_density, white
+from veil.fitting.estimate import Likelihood, Parameters, log_scores
+from veil.fitting.predictor import padded_length, rows_of
+from veil.recordings.bound import Bound, Rows
+from veil.systems import Building, Gain
+from veil.types import as_float64
+
+STEPS = 40
+
+
+def bound(system, states, external, seen, resolution=None, cuts=()):
+    """A recording in the terms of its system, cut before the given rows."""
+    parts = zip(np.split(states, cuts), np.split(external, cuts), strict=True)
+    steps = resolution or (0.0,) * states.shape[1]
+    return Bound("made", tuple(Rows(*one) for one in parts), seen, False, steps)
+
+
+def house_path(seed, steps=STEPS, step=0.0):
+    """Readings of the indoor temperature of a building with a hidden envelope, and its inputs."""
+    system = as_float64(Building())
+    rng, secret = np.random.default_rng(seed), np.asarray(system.prior.secrets[3], float)
+    state, rows, inputs = np.array([20.5, 15.0]), [], []
+    for t in range(steps):
+        external = np.array([0.2 * rng.standard_normal(), 4.0 - 0.1 * t, 0.3, 2.0, float(t)])
+        rows.append(state)
+        inputs.append(external)
+        law = system.transition(jnp.asarray(secret), jnp.asarray(state), jnp.asarray(external))
+        state = np.asarray(law.mean) + np.asarray(law.scale) @ rng.standard_normal(2)
+    states = np.array(rows)
+    if step:
+        states[:, 0] = step * np.round(states[:, 0] / step)
+    return system, jnp.asarray(secret), states, np.array(inputs)
+
+
+def textbook_filter(system, secret, states, inputs, noise):
+    """Means and variances of the indoor readings by a Kalman filter in matrix form, written for this test."""
+    start = system.initial(secret)
+    mean = np.array([states[0, 0], float(start.mean[1])])
+    covariance = np.diag([noise, float(start.scale[1, 1]) ** 2])
+    found = []
+    for t in range(len(states) - 1):
+
+        def step(x, w=inputs[t]):
+            return system.transition(secret, x, jnp.asarray(w)).mean
+
+        slope = np.asarray(jax.jacrev(step)(jnp.asarray(mean)))
+        scale = np.asarray(system.transition(secret, jnp.asarray(mean), jnp.asarray(inputs[t])).scale)
+        mean, covariance = np.asarray(step(jnp.asarray(mean))), slope @ covariance @ slope.T + scale @ scale.T
+        found.append((mean[0], covariance[0, 0]))
+        gain = covariance[:, 0] / (covariance[0, 0] + noise)
+        mean = mean + gain * (states[t + 1, 0] - mean[0])
+        covariance = covariance - np.outer(gain, covariance[0])
+    return np.array(found).T
+
+
+def test_hidden_states_are_followed_like_by_a_textbook_kalman_filter(float64):
+    system, secret, states, inputs = house_path(1)
+    likelihood = Likelihood(system, rows_of(system, bound(system, states, inputs, (True, False))))
+    here = Parameters((secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), white(1))
+    lines = np.asarray(log_scores(likelihood, here)[0])[: STEPS - 1]
+    mean, variance = textbook_filter(system, secret, states, inputs, 0.0)
+    truth = stats.norm.logpdf(states[1:, 0], mean, np.sqrt(variance))
+    assert np.allclose(lines, truth, atol=1e-9)
+
+
+def test_a_rounded_reading_has_the_probability_of_its_cell(float64):
+    step = 0.25
+    system, secret, states, inputs = house_path(2, step=step)
+    log = bound(system, states, inputs, (True, False), (step, 0.0))
+    likelihood = Likelihood(system, rows_of(system, log))
+    here = Parameters((secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), white(1))
+    lines = np.asarray(log_scores(likelihood, here)[0])[: STEPS - 1]
+    mean, variance = textbook_filter(system, secret, states, inputs, step**2 / 12)
+    place, sd = states[1:, 0] - mean, np.sqrt(variance)
+    truth = np.log(stats.norm.cdf(place + step / 2, scale=sd) - stats.norm.cdf(place - step / 2, scale=sd))
+    assert np.allclose(lines + np.log(step), truth, atol=1e-5), "six points per cell of up to three sd"
+
+
+def test_coloured_noise_has_the_joint_density_of_its_path(float64):
+    """x' = g x + w + σ n, n an autoregression that starts at zero: a linear map of normal numbers."""
+    system = as_float64(Gain())
+    gain, sd, memory = 0.6, float(system.transition(*at(system)).scale[0, 0]), (0.5, -0.3)
+    rng = np.random.default_rng(3)
+    level, push = np.zeros(STEPS), 0.3 * rng.standard_normal(STEPS)
+    noise = rng.standard_normal(STEPS - 1)
+    colour = np.linalg.inv(
+        np.eye(STEPS - 1) - memory[0] * np.eye(STEPS - 1, k=-1) - memory[1] * np.eye(STEPS - 1, k=-2)
+    )
+    for t, one in enumerate(sd * colour @ noise):
+        level[t + 1] = gain * level[t] + push[t] + one
+    likelihood = Likelihood(system, rows_of(system, bound(system, level[:, None], push[:, None], (True,))))
+    law = white(1)
+    law = ResidualLaw(law.memory.at[0, :2].set(jnp.asarray(memory)), law.level, law.mixing, law.tail)
+    here = Parameters((jnp.asarray([gain]) - likelihood.centre) / likelihood.spread, jnp.zeros(1), law)
+    lines = np.asarray(log_scores(likelihood, here)[0])[: STEPS - 1]
+    loop = np.linalg.inv(np.eye(STEPS - 1) - gain * np.eye(STEPS - 1, k=-1))
+    joint = stats.multivariate_normal(loop @ push[:-1], sd**2 * loop @ colour @ colour.T @ loop.T)
+    assert abs(lines.sum() - joint.logpdf(level[1:])) < 1e-8
+
+
+def at(system):
+    """Arguments of a transition."""
+    return system.prior.secrets[0], system.initial(system.prior.secrets[0]).mean, system.first_external()
+
+
+def test_stretches_are_predicted_as_if_each_were_a_recording_of_its_own(float64):
+    system, secret, states, inputs = house_path(4)
+    law = white(1)
+    law = ResidualLaw(law.memory.at[0, :3].set(jnp.asarray([0.3, 0.2, 0.1])), law.level, law.mixing, law.tail)
+
+    def lines(states, inputs, cuts=()):
+        log = bound(system, states, inputs, (True, False), cuts=cuts)
+        data = rows_of(system, log)
+        likelihood = Likelihood(system, data)
+        here = Parameters((secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), law)
+        return np.asarray(log_scores(likelihood, here)[0])[np.asarray(data.used)]
+
+    apart = np.concatenate([lines(states[:17], inputs[:17]), lines(states[17:], inputs[17:])])
+    assert np.allclose(lines(states, inputs, (17,)), apart, atol=1e-12)
+    assert not np.allclose(lines(states, inputs)[:16], apart[16:32])
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.05, 0.3])
+def test_standard_densities_are_those_of_scipy(tail, float64):
+    places = np.linspace(-8, 8, 33)
+    truth = stats.norm.logpdf(places) if tail == 0 else stats.t.logpdf(places, 1 / tail)
+    found = standard_log_density(jnp.asarray(places)[:, None], jnp.asarray([tail]))[:, 0]
+    assert np.allclose(found, truth, atol=1e-10)
+
+
+def made_model(step=0.0, tail=0.0, steps=300, seed=5):
+    """A self-model of the building with all parts of its law, and readings that its own noise made."""
+    system = as_float64(Building())
+    law = ResidualLaw(
+        jnp.zeros((1, LONGEST)).at[0, :2].set(jnp.asarray([0.4, -0.2])),
+        jnp.asarray([[0.2]]),
+        jnp.zeros(0),
+        jnp.asarray([tail]),
+    )
+    sensor = Sensor((True, False), jnp.asarray([step, 0.0]), step > 0)
+    model = SelfModel(system, system.prior.secrets[3], sensor, law, jnp.asarray([20.5]), jnp.asarray([0.5]))
+    external = jnp.asarray(house_path(seed, 2)[3][0])
+
+    def run(memory, noise):
+        memory, reading = model.invert(memory, external, noise)
+        return memory, reading
+
+    noise = jr.normal(jr.key(seed), (steps, 1))
+    first = jnp.asarray([20.5, 15.0])
+    _, readings = jax.lax.scan(run, model.begin(first), noise)
+    return model, external, first, np.asarray(noise), readings
+
+
+def whitened(model, external, first, readings, seed=9):
+    """Noise and log densities of readings."""
+
+    def run(memory, now):
+        found = model.whiten(memory, external, *now)
+        return found.memory, (found.noise, found.log_density)
+
+    uniform = jr.uniform(jr.key(seed), (len(readings), 1))
+    last, found = jax.lax.scan(run, model.begin(first), (readings, uniform))
+    return last, *(np.asarray(one) for one in found)
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.2])
+def test_exact_readings_return_the_noise_that_made_them(tail, float64):
+    model, external, first, noise, readings = made_model(tail=tail)
+    found = whitened(model, external, first, readings)[1]
+    assert np.allclose(found, noise, atol=1e-6)
+
+
+@pytest.mark.parametrize(("step", "tail"), [(0.05, 0.0), (0.4, 0.0), (0.4, 0.2)])
+def test_rounded_readings_become_independent_normal_numbers_and_come_back_from_them(step, tail, float64):
+    model, external, first, _, readings = made_model(step, tail, steps=1500)
+    noise = whitened(model, external, first, readings)[1][:, 0]
+    assert stats.kstest(noise, "norm").pvalue > 0.01
+    lags = [abs(np.mean(noise[k:] * noise[:-k])) for k in (1, 2, 3)]
+    assert max(lags) < 3.5 / np.sqrt(len(noise))
+
+    def back(memory, now):
+        memory, reading = model.invert(memory, external, now)
+        return memory, reading[0]
+
+    again = jax.lax.scan(back, model.begin(first), jnp.asarray(noise)[:, None])[1]
+    assert np.allclose(again, readings[:, 0], atol=1e-9), "the same cell"
+
+
+def test_whitening_step_by_step_is_the_likelihood_of_the_whole_recording(float64):
+    model, external, first, _, readings = made_model(tail=0.2, steps=60)
+    rows = np.concatenate([np.asarray(first)[None], np.asarray(readings)])
+    log = bound(model.system, rows, np.tile(np.asarray(external), (61, 1)), (True, False))
+    likelihood = Likelihood(model.system, rows_of(model.system, log))
+    scale = model.spread[0] / likelihood.sd[0]  # the law is in the units of the model
+    assert np.isfinite(float(scale))
+    law = ResidualLaw(model.law.memory, jnp.zeros((1, 1)), model.law.mixing, model.law.tail)
+    plain = SelfModel(model.system, model.secret, model.sensor, law, model.centre, model.spread)
+    here = Parameters((model.secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), law)
+    lines = np.asarray(log_scores(likelihood, here)[0])[:60]
+    assert np.allclose(whitened(plain, external, first, readings)[2], lines, atol=1e-9)
+
+
+def test_a_saved_memory_goes_on_with_the_same_numbers(float64):
+    model, external, first, _, readings = made_model(steps=40)
+    last, noise, _ = whitened(model, external, first, readings)
+    half, _, _ = whitened(model, external, first, readings[:20])
+    row = np.asarray(model.pack(half)).copy()
+    memory = model.unpack(jnp.asarray(row))
+    for t in range(20, 40):
+        found = model.whiten(memory, external, readings[t], jnp.zeros(1))
+        assert np.allclose(found.noise, noise[t], atol=1e-12)
+        memory = found.memory
+    assert np.allclose(model.pack(memory), model.pack(last), atol=1e-12)
+
+
+def test_the_first_reading_is_whitened_by_the_initial_law(float64):
+    model = made_model(steps=2)[0]
+    start = model.system.initial(model.secret)
+    found = model.whiten_first(jnp.asarray([21.0, 0.0]), jnp.asarray([0.3]))
+    sd = float(start.scale[0, 0])
+    assert np.allclose(found.noise, (21.0 - float(start.mean[0])) / sd)
+    assert np.allclose(found.log_density, stats.norm.logpdf(21.0, float(start.mean[0]), sd))
+
+
+def test_a_step_that_was_not_read_widens_the_next_prediction(float64):
+    model, external, first, _, _ = made_model(steps=2)
+    memory = model.begin(first)
+    after = model.skip(memory, external)
+    law = model.system.transition(model.secret, first, external)
+    assert np.allclose(after.known.mean, law.mean)
+    assert float(after.known.covariance[0, 0]) > float(law.scale[0, 0]) ** 2
+
+
+def test_recordings_of_similar_length_share_a_program():
+    assert [padded_length(n) for n in (1, 64, 65, 97, 129, 193, 1000)] == [64, 64, 96, 128, 192, 256, 1024]

@@ -1,0 +1,411 @@
+"""The owner's model of itself: the law of its next reading given its own past and the public input.
+
+A Kalman filter, linearised at its mean, follows the state. It reads the coordinates that the sensor shows one
+after the other, so that every coordinate of a reading is predicted from the past and from the coordinates
+before it: a scalar mean and a scalar standard deviation sd. With the scores z = (reading − mean) / sd,
+
+    e_t = z_t − Σ_k a_k z_{t−k},    ε_t = M e_t / s_t,    log s_t = c · (x_t in standard units)
+
+per coordinate, with a triangular M that removes correlation between them. Under the model the ε_t are
+independent, standard normal or Student-t. White Gaussian noise is the case a = 0, c = 0, M = I. A rounded
+reading has the probability of its cell under this law.
+
+`SelfModel` turns readings into noise and noise into readings, step by step. `veil.fitting` estimates one.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jax.scipy.special import betainc, gammaln, ndtr, ndtri
+from jaxtyping import Array, Float, Int
+
+from veil.laws import LOG_TWO_PI
+from veil.systems.base import System
+from veil.types import External, Noise, Scalar, Secret, State
+
+LONGEST = 6  # scores that an innovation may look back on
+
+SHORTEST_TAIL = 1e-3  # of 1/ν: below it a Student-t is taken as a Gaussian
+
+
+class Sensor(eqx.Module):
+    """What is read of a state.
+
+    Attributes:
+        seen: which coordinates of the state are read.
+        step: of the digits of each coordinate; 0 for exact ones and for those that are not read.
+        rounded: whether any step is positive.
+    """
+
+    seen: tuple[bool, ...] = eqx.field(static=True)
+    step: Float[Array, " N"]
+    rounded: bool = eqx.field(static=True)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The coordinates that are read."""
+        return tuple(place for place, flag in enumerate(self.seen) if flag)
+
+    @property
+    def variance(self) -> Float[Array, " N"]:
+        """Of the rounding error, step² / 12."""
+        return self.step**2 / 12.0
+
+
+class Tracked(eqx.Module):
+    """What a filter knows of the state after a reading: a Gaussian."""
+
+    mean: State
+    covariance: Float[Array, "N N"]
+
+
+class Forecasts(eqx.Module):
+    """What was expected of each reading, and how far off it was.
+
+    Attributes:
+        miss: reading minus its mean, coordinate i given the past and the coordinates before it.
+        log_sd: logarithm of the standard deviation of that difference, before rounding.
+        mean: the expected reading, given the past.
+    """
+
+    miss: Float[Array, "*T Y"]
+    log_sd: Float[Array, "*T Y"]
+    mean: Float[Array, "*T Y"]
+
+
+def first_tracked(system: System, secret: Secret, sensor: Sensor, reading: State) -> Tracked:
+    """What is known after the first reading: the system's initial law where nothing is read.
+
+    Args:
+        system: the model.
+        secret: its parameters.
+        sensor: what is read.
+        reading: the first one; coordinates that are not read are not used.
+    """
+    start, mask = system.initial(secret), jnp.asarray(sensor.seen)
+    hidden = jnp.where(mask[:, None] | mask[None, :], 0.0, start.scale @ start.scale.T)
+    return Tracked(jnp.where(mask, reading, start.mean), hidden + jnp.diag(sensor.variance))
+
+
+def moved(system: System, secret: Secret, known: Tracked, inputs: External) -> Tracked:
+    """The law of the next state, before anything is read of it.
+
+    Args:
+        system: the model.
+        secret: its parameters.
+        known: about the present state.
+        inputs: w of this step.
+    """
+    law = system.transition(secret, known.mean, inputs)
+    slope = jax.jacfwd(lambda x: system.transition(secret, x, inputs).mean)(known.mean)
+    return Tracked(law.mean, _square(_times(slope, known.covariance), slope) + _square(law.scale, law.scale))
+
+
+def read(
+    expected: Tracked, sensor: Sensor, reading: Callable[[int, int, Scalar, Scalar], Scalar]
+) -> tuple[Tracked, Forecasts]:
+    """Read the coordinates one after the other; each changes what is expected of the next.
+
+    Args:
+        expected: law of the state before it is read.
+        sensor: what is read.
+        reading: the value of a coordinate, from its place among those that are read, its place in the state,
+            its mean and its standard deviation. For a recording it is the recorded number.
+    """
+    mean, covariance = expected.mean, expected.covariance
+    misses, sds = [], []
+    for place, axis in enumerate(sensor.axes):
+        variance = jnp.maximum(covariance[axis, axis], 1e-30)
+        sd = jnp.sqrt(variance)
+        miss = reading(place, axis, mean[axis], sd) - mean[axis]
+        column = covariance[:, axis]
+        gain = column / (variance + sensor.variance[axis])
+        mean = mean + gain * miss
+        covariance = covariance - gain[:, None] * column[None, :]
+        misses.append(miss)
+        sds.append(0.5 * jnp.log(variance))
+    seen = jnp.stack([expected.mean[axis] for axis in sensor.axes])
+    return Tracked(mean, covariance), Forecasts(jnp.stack(misses), jnp.stack(sds), seen)
+
+
+class ResidualLaw(eqx.Module):
+    """Parameters of the law of the scores.
+
+    Attributes:
+        memory: a, per axis and lag.
+        level: c, per axis and recorded coordinate of the state.
+        mixing: strictly lower triangle of M, row by row.
+        tail: 1/ν per axis; 0 for a Gaussian.
+    """
+
+    memory: Float[Array, "Y L"]
+    level: Float[Array, "Y Y"]
+    mixing: Float[Array, " M"]
+    tail: Float[Array, " Y"]
+
+
+def white(axes: int) -> ResidualLaw:
+    """Independent standard normal scores: the model as it is."""
+    return ResidualLaw(
+        jnp.zeros((axes, LONGEST)),
+        jnp.zeros((axes, axes)),
+        jnp.zeros(axes * (axes - 1) // 2),
+        jnp.zeros(axes),
+    )
+
+
+def triangle(law: ResidualLaw) -> Float[Array, "Y Y"]:
+    """M, with ones on its diagonal."""
+    axes = law.tail.shape[0]
+    return jnp.eye(axes, dtype=law.tail.dtype).at[jnp.tril_indices(axes, -1)].set(law.mixing)
+
+
+def standard_log_density(noise: Float[Array, "*T Y"], tail: Float[Array, " Y"]) -> Float[Array, "*T Y"]:
+    """Of a standard normal where the tail is 0, else of a Student-t with 1 / tail degrees of freedom."""
+    kept = jnp.maximum(tail, SHORTEST_TAIL)
+    degrees = 1.0 / kept
+    constant = gammaln(0.5 * (degrees + 1.0)) - gammaln(0.5 * degrees) - 0.5 * jnp.log(jnp.pi * degrees)
+    power, kept, constant, short = (
+        jnp.broadcast_to(one, noise.shape)
+        for one in (0.5 * (degrees + 1.0), kept, constant, tail < SHORTEST_TAIL)
+    )
+    heavy = constant - power * jnp.log1p(noise**2 * kept)
+    return jnp.where(short, -0.5 * (noise**2 + LOG_TWO_PI), heavy)
+
+
+class SelfMemory(eqx.Module):
+    """What a self-model carries from one reading to the next. It is private.
+
+    Attributes:
+        known: about the state.
+        reading: the last one.
+        scores: the last ones, the latest first.
+    """
+
+    known: Tracked
+    reading: Float[Array, " Y"]
+    scores: Float[Array, "L Y"]
+
+
+class SelfStep(eqx.Module):
+    """One reading as noise.
+
+    Attributes:
+        memory: after the reading.
+        noise: standard normal and independent of the past, if the model is right.
+        log_density: of the reading, nats; of a rounded one, that of its cell per width of the cell.
+    """
+
+    memory: SelfMemory
+    noise: Noise
+    log_density: Scalar
+
+
+class SelfModel(eqx.Module):
+    """The law of what an owner reads next, given what it has read and the public input.
+
+    Attributes:
+        system: the owner's model, with its own noise.
+        secret: the owner's parameters.
+        sensor: what is read.
+        law: of the errors that the system leaves.
+        centre: of the readings, for the size of the noise by state.
+        spread: of the readings, likewise.
+    """
+
+    system: System
+    secret: Secret
+    sensor: Sensor
+    law: ResidualLaw
+    centre: Float[Array, " Y"]
+    spread: Float[Array, " Y"]
+
+    def begin(self, reading: State) -> SelfMemory:
+        """Memory after a first reading that is not turned into noise.
+
+        Args:
+            reading: in the coordinates of the state; those that the sensor does not show are not used.
+        """
+        known = first_tracked(self.system, self.secret, self.sensor, reading)
+        return SelfMemory(known, reading[jnp.asarray(self.sensor.axes)], self._no_scores(reading))
+
+    def whiten_first(self, reading: State, uniform: Float[Array, " Y"]) -> SelfStep:
+        """The first reading as noise, by the initial law of the system.
+
+        Args:
+            reading: in the coordinates of the state.
+            uniform: private, on (0, 1); one per coordinate that is read.
+        """
+        start = self.system.initial(self.secret)
+        expected = Tracked(start.mean, start.scale @ start.scale.T)
+        gaussian = jax.tree.map(jnp.zeros_like, self.law)
+        past = _Past(gaussian, self._no_scores(reading), jnp.zeros_like(self.centre))
+        return self._whitened(expected, past, reading, uniform)
+
+    def whiten(
+        self, memory: SelfMemory, external: External, reading: State, uniform: Float[Array, " Y"]
+    ) -> SelfStep:
+        """The next reading as noise: the randomised probability integral transform of the model's law.
+
+        Args:
+            memory: after the last reading.
+            external: w at the last reading.
+            reading: in the coordinates of the state.
+            uniform: private, on (0, 1); one per coordinate that is read. Exact readings do not use it.
+        """
+        expected = moved(self.system, self.secret, memory.known, external)
+        return self._whitened(expected, self._past(memory), reading, uniform)
+
+    def invert(self, memory: SelfMemory, external: External, noise: Noise) -> tuple[SelfMemory, State]:
+        """The reading that this noise makes, on the grid of the sensor. Coordinates not read hold the mean.
+
+        Args:
+            memory: after the last reading.
+            external: w at the last reading.
+            noise: standard normal, one per coordinate that is read.
+        """
+        expected = moved(self.system, self.secret, memory.known, external)
+        past, made = self._past(memory), list[Scalar]()
+
+        def value(place: int, axis: int, mean: Scalar, sd: Scalar) -> Scalar:
+            centre, scale = past.place(place, mean, sd)
+            step = self.sensor.step[axis]
+            exact = centre + scale * _heavy_quantile(noise[place], self.law.tail[place])
+            safe = jnp.where(step > 0, step, 1.0)
+            reading = jnp.where(step > 0, safe * jnp.round(exact / safe), exact)
+            past.add((reading - mean) / sd)
+            made.append(reading)
+            return reading
+
+        known, _ = read(expected, self.sensor, value)
+        reading = expected.mean.at[jnp.asarray(self.sensor.axes)].set(jnp.stack(made))
+        return SelfMemory(known, jnp.stack(made), past.scores_after()), reading
+
+    def skip(self, memory: SelfMemory, external: External) -> SelfMemory:
+        """Memory after a step that was not read: the state moves on as the model expects.
+
+        Args:
+            memory: after the last reading.
+            external: w at that step.
+        """
+        known = moved(self.system, self.secret, memory.known, external)
+        reading = known.mean[jnp.asarray(self.sensor.axes)]
+        return SelfMemory(known, reading, _shifted(memory.scores, jnp.zeros_like(reading)))
+
+    def pack(self, memory: SelfMemory) -> Float[Array, " M"]:
+        """A memory as one row of numbers, to be saved."""
+        return ravel_pytree(memory)[0]
+
+    def unpack(self, row: Float[Array, " M"]) -> SelfMemory:
+        """The memory of a row that `pack` made."""
+        return ravel_pytree(self.begin(self.system.initial(self.secret).mean))[1](row)
+
+    def _no_scores(self, reading: State) -> Float[Array, "L Y"]:
+        return jnp.zeros((LONGEST, len(self.sensor.axes)), reading.dtype)
+
+    def _past(self, memory: SelfMemory) -> "_Past":
+        log_size = self.law.level @ ((memory.reading - self.centre) / self.spread)
+        return _Past(self.law, memory.scores, log_size)
+
+    def _whitened(
+        self, expected: Tracked, past: "_Past", reading: State, uniform: Float[Array, " Y"]
+    ) -> SelfStep:
+        noise, lines = list[Scalar](), list[Scalar]()
+
+        def value(place: int, axis: int, mean: Scalar, sd: Scalar) -> Scalar:
+            centre, scale = past.place(place, mean, sd)
+            exact, half = (reading[axis] - centre) / scale, 0.5 * self.sensor.step[axis] / scale
+            one, line = _normal_noise(exact, half, past.law.tail[place], uniform[place])
+            noise.append(one)
+            lines.append(line - jnp.log(scale))
+            past.add((reading[axis] - mean) / sd)
+            return reading[axis]
+
+        known, _ = read(expected, self.sensor, value)
+        shown = reading[jnp.asarray(self.sensor.axes)]
+        memory = SelfMemory(known, shown, past.scores_after())
+        return SelfStep(memory, jnp.stack(noise), jnp.sum(jnp.stack(lines)))
+
+
+class _Past:
+    """How the memory of the noise moves the prediction of each coordinate, while they are read in turn.
+
+    Attributes:
+        law: of the errors.
+        scores: before this reading, the latest first.
+        log_size: log s of each coordinate now.
+        new: scores of the coordinates that have been read.
+    """
+
+    def __init__(self, law: ResidualLaw, scores: Float[Array, "L Y"], log_size: Float[Array, " Y"]):
+        self.law, self.scores, self.log_size = law, scores, log_size
+        self.base, self.mixing = jnp.sum(law.memory.T * scores, axis=0), triangle(law)
+        self.new: list[Scalar] = []
+
+    def place(self, place: int, mean: Scalar, sd: Scalar) -> tuple[Scalar, Scalar]:
+        """Centre and scale of the law of a coordinate."""
+        errors = [score - self.base[j] for j, score in enumerate(self.new)]
+        mixed = sum((self.mixing[place, j] * e for j, e in enumerate(errors)), jnp.zeros_like(mean))
+        return mean + sd * (self.base[place] - mixed), sd * jnp.exp(self.log_size[place])
+
+    def add(self, score: Scalar) -> None:
+        """The next coordinate was read."""
+        self.new.append(score)
+
+    def scores_after(self) -> Float[Array, "L Y"]:
+        """The scores with those of this reading."""
+        return _shifted(self.scores, jnp.stack(self.new))
+
+
+def _shifted(scores: Float[Array, "L Y"], new: Float[Array, " Y"]) -> Float[Array, "L Y"]:
+    return jnp.concatenate([new[None], scores[:-1]])
+
+
+def _lower_tail(noise: Scalar, tail: Scalar) -> Scalar:
+    """Distribution function of the innovations."""
+    degrees = 1.0 / jnp.maximum(tail, SHORTEST_TAIL)
+    below = 0.5 * betainc(0.5 * degrees, jnp.full_like(degrees, 0.5), degrees / (degrees + noise**2))
+    return jnp.where(tail < SHORTEST_TAIL, ndtr(noise), jnp.where(noise > 0, 1.0 - below, below))
+
+
+def _normal_noise(exact: Scalar, half: Scalar, tail: Scalar, uniform: Scalar) -> tuple[Scalar, Scalar]:
+    """An innovation as a standard normal number, and the log density of its cell in units of the scale."""
+    sign = jnp.where(exact > 0, -1.0, 1.0)  # the lower tail has the better resolution
+    low, high = _lower_tail(sign * exact - half, tail), _lower_tail(sign * exact + half, tail)
+    inside = low + jnp.where(sign > 0, uniform, 1.0 - uniform) * (high - low)
+    least = jnp.finfo(exact.dtype).tiny
+    drawn = sign * ndtri(jnp.maximum(inside, least))
+    rounded, gaussian = half > 0, tail < SHORTEST_TAIL
+    point = standard_log_density(exact[None], tail[None])[0]
+    cell = jnp.log(jnp.maximum(high - low, least)) - jnp.log(jnp.where(rounded, 2.0 * half, 1.0))
+    noise = jnp.where(rounded | ~gaussian, drawn, exact)
+    return noise, jnp.where(rounded, cell, point)
+
+
+def _heavy_quantile(noise: Scalar, tail: Scalar) -> Scalar:
+    """The innovation whose place in its law is that of a standard normal number in its own; by bisection."""
+    aim = ndtr(-jnp.abs(noise))
+
+    def halve(_: Int[Array, ""], ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        low, high = ends
+        middle = 0.5 * (low + high)
+        under = _lower_tail(-jnp.exp(middle), tail) > aim
+        return jnp.where(under, middle, low), jnp.where(under, high, middle)
+
+    ends = jnp.full_like(noise, -20.0), jnp.full_like(noise, 12.0)  # of log |ε|
+    low, high = jax.lax.fori_loop(0, 60, halve, ends)
+    heavy = jnp.sign(noise) * jnp.exp(0.5 * (low + high))
+    return jnp.where(tail < SHORTEST_TAIL, noise, heavy)
+
+
+def _times(left: Array, right: Array) -> Array:
+    """A product of small matrices that the compiler can fuse with its neighbours."""
+    return jnp.sum(left[:, :, None] * right[None, :, :], axis=1)
+
+
+def _square(left: Array, right: Array) -> Array:
+    """The product of a small matrix with the transpose of another, likewise."""
+    return jnp.sum(left[:, None, :] * right[None, :, :], axis=2)
