@@ -60,15 +60,12 @@ class Rival:
 
     @property
     def p(self) -> float:
-        """p-value of such a gain where the model is right: the larger of two.
+        """p-value of such a gain where the model is right: exp(−gain · steps).
 
-        One is that of the mean gain by the normal law. The other is exp(−gain · steps): under the model the
-        likelihood ratio of a rival has expectation one, so that it exceeds 1/p with probability p at most.
+        Under the model the likelihood ratio of a rival has expectation one, so that it exceeds 1/p with
+        probability p at most.
         """
-        if self.standard_error <= 0 or self.gain <= 0:
-            return 1.0
-        by_mean = float(stats.norm.sf(self.gain / self.standard_error))
-        return max(by_mean, math.exp(-min(self.gain * self.steps, 700.0)))
+        return math.exp(-max(self.gain * self.steps, 0.0))
 
 
 @dataclass(frozen=True)

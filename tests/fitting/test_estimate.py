@@ -1,0 +1,180 @@
+"""Estimates, standard errors, rivals and populations against closed forms and repeated draws."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import veil
+from veil.fitting.estimate import _Map
+from veil.fitting.examine import examine, gaussianised, rival_of, rivals_of
+from veil.fitting.fitted import fitted_system, self_model
+from veil.fitting.population import population
+from veil.results.fit import Rival
+from veil.settings import FitSettings
+from veil.systems import Driver, Gain, IdmDriver
+from veil.systems.base import Field
+
+
+def loop(gain, steps, seed, step=0.0):
+    """Levels and pushes of x' = gain x + push + noise, as a recording."""
+    rng = np.random.default_rng(seed)
+    push, level = 0.3 * rng.standard_normal(steps), np.zeros(steps)
+    for t in range(steps - 1):
+        level[t + 1] = gain * level[t] + push[t] + 0.3 * rng.standard_normal()
+    if step:
+        level = np.round(step * np.round(level / step), 6)
+    return level, push, veil.read_recording({"level": level, "push": push}, Gain())
+
+
+def test_the_estimate_of_a_linear_loop_is_least_squares_with_its_standard_error():
+    level, push, log = loop(0.7, 400, 1)
+    found = veil.fit(Gain(), log).individuals[0]
+    goal, past = level[1:] - push[:-1], level[:-1]
+    slope = float(goal @ past / (past @ past))
+    rest = goal - slope * past
+    error = np.sqrt(rest @ rest / (len(goal) - 2) / (past @ past))
+    (one,) = found.parameters
+    assert found.family.order == 0 and not found.family.heavy
+    assert abs(one.value - slope) < 1e-4 * error
+    assert abs(one.standard_error / error - 1) < 1e-3
+    assert abs(found.noise[0].value - np.sqrt(rest @ rest / len(goal))) < 1e-3
+
+
+def test_a_coarse_sensor_does_not_move_the_estimates():
+    """Steps of 2/3 sd of the noise: whoever takes the readings as exact finds noise that is too large."""
+    level, push, log = loop(0.7, 3000, 2, step=0.2)
+    found = veil.fit(Gain(), log).individuals[0]
+    (one,) = found.parameters
+    assert abs(one.value - 0.7) < 3 * one.standard_error
+    assert abs(found.noise[0].value - 0.3) < 3 * found.noise[0].standard_error
+    rest = level[1:] - push[:-1] - 0.7 * level[:-1]
+    assert rest.std() > 0.3 + 3 * found.noise[0].standard_error, "rounding is not small here"
+    assert found.explained, found.examination.reasons
+
+
+def test_smooth_maps_keep_limits_and_know_their_derivatives():
+    low, high = np.array([0.0, -1.0, -np.inf, -np.inf]), np.array([np.inf, 2.0, 3.0, np.inf])
+    range_, u = _Map(low, high), np.array([0.3, -0.7, 1.1, 5.0])
+    value, first, second = range_.inside(u)
+    assert np.all(value > low) and np.all(value < high)
+    assert np.allclose(range_.line(value), u)
+    ahead, behind = range_.inside(u + 1e-5), range_.inside(u - 1e-5)
+    assert np.allclose(first, (ahead[0] - behind[0]) / 2e-5, atol=1e-8)
+    assert np.allclose(second, (ahead[1] - behind[1]) / 2e-5, atol=1e-8)
+
+
+def test_gaps_and_a_population_with_equal_errors_are_shrunk_by_the_closed_form():
+    """With equal covariances C the estimate of the spread is the sample covariance minus C."""
+    rng = np.random.default_rng(4)
+    truth, errors = rng.standard_normal((400, 2)) @ [[1.0, 0.5], [0.0, 0.8]], np.diag([0.3, 0.1])
+    values = truth + rng.standard_normal((400, 2)) @ np.sqrt(errors)
+    fields = (Field("one", ""), Field("two", ""))
+    law = population(values, np.tile(errors, (400, 1, 1)), fields, 16)
+    between = np.cov(values.T, bias=True) - errors
+    assert np.allclose(law.mean, values.mean(0), atol=1e-3)
+    assert np.allclose(law.covariance, between, atol=0.02 * between.max())
+    gain = between @ np.linalg.inv(between + errors)
+    assert np.allclose(law.shrunk, values.mean(0) + (values - values.mean(0)) @ gain.T, atol=0.02)
+    closer = np.mean((law.shrunk - truth) ** 2, 0) < np.mean((values - truth) ** 2, 0)
+    assert closer.all()
+
+
+def test_right_models_are_rejected_at_most_at_the_level():
+    """White noise, 400 times: each test and all of them together."""
+    level, rejected, times = 0.05, 0, 400
+    rng, held = np.random.default_rng(5), np.arange(300) >= 210
+    for _ in range(times):
+        noise, inputs = rng.standard_normal((300, 1)), rng.standard_normal((300, 2))
+        noise[:210] -= noise[:210].mean()  # as if a constant had been estimated
+        rivals = rivals_of(noise, inputs, held, None)
+        tests = examine(noise[held], 210, ["level"], None, rivals)
+        rejected += min(one.p for one in tests) * len(tests) < level
+    assert rejected / times < level + 3 * np.sqrt(level / times)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("square of the input", "a quadratic regression"),
+        ("tenth error before", "a longer memory"),
+        ("input three steps ago", "past states and inputs"),
+        ("size", "noise of changing size"),
+        ("day", "a season"),
+    ],
+)
+def test_each_rival_finds_what_it_is_made_for(kind, name):
+    rng, steps = np.random.default_rng(6), 1000
+    noise, inputs = rng.standard_normal((steps, 1)), rng.standard_normal((steps, 2))
+    if kind == "square of the input":
+        noise[:, 0] += 0.4 * (inputs[:, 0] ** 2 - 1)
+    if kind == "tenth error before":
+        for t in range(10, steps):
+            noise[t] += 0.45 * noise[t - 10]
+    if kind == "input three steps ago":
+        noise[3:, 0] += 0.4 * inputs[:-3, 1]
+    if kind == "size":
+        noise[:, 0] *= np.exp(0.4 * inputs[:, 1])
+    if kind == "day":
+        noise[:, 0] += 0.6 * np.sin(2 * np.pi * np.arange(steps) / 24)
+    held = np.arange(steps) >= 700
+    rivals = {one.name: one for one in rivals_of(noise, inputs, held, 3600.0)}
+    assert rivals[name].p < 1e-4, rivals
+    assert rivals[name].gain > 0.03
+
+
+def test_a_rival_cannot_reject_by_a_gain_that_the_likelihood_ratio_does_not_support():
+    tiny = rival_of("steady and small", np.full(300, 1e-3) + 1e-5 * np.sin(np.arange(300)))
+    assert tiny.gain / tiny.standard_error > 100
+    assert tiny.p == pytest.approx(np.exp(-0.3), rel=1e-3)
+    assert Rival("none", -0.1, 0.01, 300).p == 1.0
+
+
+def test_rounded_and_heavy_tailed_noise_becomes_standard_normal():
+    rng = np.random.default_rng(7)
+    exact = rng.standard_t(4, (4000, 1))
+    half = np.full_like(exact, 0.6)
+    rounded = 1.2 * np.round(exact / 1.2)
+    found = gaussianised(rounded, half, np.array([0.25]), 0)[:, 0]
+    assert stats.kstest(found, "norm").pvalue > 0.01
+    taken_as_exact = gaussianised(rounded, 0 * half, np.array([0.25]), 0)[:, 0]
+    assert stats.kstest(taken_as_exact, "norm").pvalue < 1e-6
+    assert stats.kstest(gaussianised(rounded, half, np.array([0.0]), 0)[:, 0], "norm").pvalue < 1e-4
+
+
+@pytest.fixture(scope="module")
+def drivers():
+    """Two drivers of the Intelligent Driver Model, and the fit of another law of motion to them."""
+    from veil.systems.driver import stop_and_go
+    from veil.systems.scenarios import true_data_path
+
+    quiet = Driver(series=stop_and_go(701), coloured_sd=0.02, acceleration_sd=0.02)
+    plant, logs = IdmDriver(quiet), []
+    play = jax.jit(lambda number: true_data_path(plant, 700, number=number, key=jax.random.key(3)))
+    for number in (1, 2):
+        states, external = (np.asarray(one, float) for one in play(np.int32(number)))
+        table = {"speed": states[:-1, 0], "spacing": states[:-1, 1], "automated_speed": external[:, 0]}
+        logs.append(veil.read_recording(table, quiet))
+    return quiet, veil.fit(quiet, logs, FitSettings(seed=1))
+
+
+def test_another_law_of_motion_is_found_by_the_rivals_that_the_system_names(drivers):
+    for one in drivers[1].individuals:
+        assert not one.explained
+        rival = {each.name: each for each in one.rivals}["drivers are IDM"]
+        assert rival.p < 1e-6 and rival.gain > 0.02
+        assert "parameters drawn to the population" in {each.name for each in one.rivals}
+
+
+def test_the_self_model_of_a_fit_leaves_the_innovations_that_the_fit_reports(drivers):
+    system, fit = drivers
+    name = fit.individuals[0].name
+    with pytest.raises(ValueError, match="Say whose"):
+        self_model(system, fit)
+    model = self_model(system, fit, name)
+    assert model.sensor.seen == (True, True, False)
+    assert np.allclose(model.secret, fit.individuals[0].values, rtol=1e-6)
+    assert veil.check_system(fitted_system(system, fit)).ok
+    assert json.dumps(fit.to_dict())
