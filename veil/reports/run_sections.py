@@ -29,6 +29,7 @@ from veil.reports.blocks import (
 )
 from veil.reports.sources import Material, Source
 from veil.results import text as words
+from veil.results.fit import Fit, draw_rivals
 from veil.sharing.account import Account
 from veil.version import __version__
 
@@ -42,6 +43,8 @@ MEANING = {
 }
 
 LEDGER_HEADS = ("decision", "what went out", "steps", "nats")
+
+MOST_FITS = 8  # individuals in the table of a fit
 
 POINTS = 1500  # of the drawn line at most, so that a long stream stays a small picture
 
@@ -104,6 +107,33 @@ def _stairs(account: Account) -> Picture:
     most = f" The dearest step was {step}, at {words.amount(charge)} nats." if charge > 0 else ""
     caption = f"The sum of the charges never crosses the budget; what would is not released.{most}"
     return Picture(svg(figure), f"Nats charged over {len(account)} steps. {_spent(account)}", caption)
+
+
+def model_section(material: Material) -> Section | None:
+    """How well the model explains the recordings that it was fitted to; None where no fit was used."""
+    fits = {source.place: source.fit for source in material.sources}
+    blocks = tuple(block for fit in fits.values() if fit is not None for block in _model(fit))
+    lead = "All figures of this report hold for a system that moves like this model."
+    return Section("model", "How well the model explains the recording", lead, blocks) if blocks else None
+
+
+def _model(fit: Fit) -> tuple[Block, ...]:
+    one = fit.individuals[0]
+    heads, rows = fit.table()
+    more = f", first {MOST_FITS} of {len(rows)}" if len(rows) > MOST_FITS else ""
+    figure = canvas(3.2)
+    draw_rivals(figure.subplots(), one, fit.horizon)
+    caption = (
+        f"What other models gain over this one on held-out steps of {one.name} (bars: two standard errors). "
+        "A better prediction of you is what a reader could use."
+    )
+    says = f"Gains of {len(one.rivals)} rivals in {fit.horizon} steps."
+    return (
+        Text(fit.summary()),
+        Table(f"Estimates with standard errors{more}.", heads, tuple(rows[:MOST_FITS])),
+        Picture(svg(figure), says, caption),
+        Text(fit.advice()),
+    )
 
 
 def training_section(material: Material) -> Section:

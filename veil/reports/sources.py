@@ -25,6 +25,8 @@ from veil.registry import system_name
 from veil.reports.blocks import Block, Column, Missing, ReportError
 from veil.results.audit import FILE as AUDIT
 from veil.results.audit import Audit
+from veil.results.fit import FILE as FIT
+from veil.results.fit import Fit
 from veil.results.frontier import Frontier
 from veil.results.parts import ResultError
 from veil.rollout import rollout
@@ -139,6 +141,17 @@ class Source:
         if self.run is not None:
             return self.run.settings.system
         return "" if self.audit is None else self.audit.place or self.audit.system
+
+    @property
+    def fit(self) -> Fit | None:
+        """The fit that the system comes from; None where it does not, or the folder is not there any more."""
+        folder = Path(self.place.rpartition("@")[2])
+        if not self.place or not (folder / FIT).exists():
+            return None
+        try:
+            return Fit.load(folder)
+        except ResultError as error:
+            raise ReportError(str(error)) from error
 
     @property
     def horizon(self) -> int:

@@ -18,6 +18,7 @@ from veil.results.text import notebook_page, sentence, text_table
 from veil.version import __version__
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FILE, ARRAYS, PICTURE = "fit.json", "fit.npz", "fit.png"
@@ -482,6 +483,21 @@ def individual_from_dict(line: dict, innovations: np.ndarray, readings: np.ndarr
     )
 
 
+def draw_rivals(panel: "Axes", one: Individual, horizon: int) -> None:
+    """A bar per rival: what it gains in a run, with two standard errors.
+
+    Args:
+        panel: to draw into.
+        one: the individual.
+        horizon: steps of a run.
+    """
+    gains = np.array([horizon * rival.gain for rival in one.rivals])
+    errors = np.array([2.0 * horizon * rival.standard_error for rival in one.rivals])
+    panel.barh([rival.name for rival in one.rivals], gains, xerr=errors, color=BLUE, ecolor=INK)
+    panel.axvline(0.0, color=INK, lw=0.8)
+    panel.set(xlabel=f"nats in {horizon} steps, held out (± 2 s.e.)")
+
+
 def _picture(fit: Fit) -> "Figure":
     from matplotlib.figure import Figure
 
@@ -516,12 +532,8 @@ def _picture(fit: Fit) -> "Figure":
     left.plot([0, 1], [0, 1], color=PALE, lw=0.8)
     left.legend(frameon=False, fontsize=8)
     left.set(title="calibration of predictions", xlabel="predicted probability", ylabel="seen")
-    names = [rival.name for rival in one.rivals]
-    gains = np.array([fit.horizon * rival.gain for rival in one.rivals])
-    errors = np.array([2.0 * fit.horizon * rival.standard_error for rival in one.rivals])
-    middle.barh(names, gains, xerr=errors, color=BLUE, ecolor=INK)
-    middle.axvline(0.0, color=INK, lw=0.8)
-    middle.set(title="what rivals gain", xlabel=f"nats in {fit.horizon} steps, held out (± 2 s.e.)")
+    draw_rivals(middle, one, fit.horizon)
+    middle.set(title="what rivals gain")
     values = np.array([each.values for each in fit.individuals])
     first = one.parameters[0]
     if len(fit.individuals) > 1 and values.shape[1] > 1:
