@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from veil.laws import Gaussian, Grid
@@ -186,7 +186,7 @@ class System(eqx.Module):
                 f"class and give Series({{{example}}})."
             )
         rows, step = None if given is None else given.seconds, self.step_seconds
-        if rows is None or step is None or isinstance(step, jax.core.Tracer):
+        if rows is None or step is None or isinstance(step, Tracer):
             return
         if abs(rows - float(step)) > 1e-3 * rows:
             raise ValueError(
