@@ -26,8 +26,8 @@ def amounts(text, unit):
 def test_the_sentence_of_a_certified_bound_is_this_one():
     assert KINDS["certifiable"].sentence == (
         "leaks at least 0.004 nats (0.006 bits) and at most 0.021 nats (0.030 bits) of the 1.386 nats there "
-        "are over 50 steps, with 99.87 % confidence; the best of six attackers names the right driver 26 % of "
-        "the time, chance is 25 %; the cost changes by +1.30 % ± 0.20 against true data"
+        "are over 50 steps, with 99.87 % confidence; the best of six attackers names the right driver 26 % "
+        "of the time, chance is 25 %; the cost changes by +1.30 % ± 0.20 against true data"
     )
 
 
