@@ -2,29 +2,28 @@
 
 import contextlib
 import html
-import io
 import json
 import re
 import shlex
 import shutil
-import sys
-from dataclasses import replace
 from pathlib import Path
 
-import jax
-import jax.random as jr
 import pytest
 
+from tests.cheap_commands import short, streamed
 from tests.command_lines import quick
 from tests.command_lines import veil as command
-from tests.reports.made_folders import SCORE, leaking, metrics
 from veil.cli import main
 from veil.cli.audit import Audit as AuditCommand
-from veil.learners.design import initial_policy
-from veil.learners.run import METRICS
-from veil.learners.training import Trained
-from veil.results import Audit
 from veil.settings import AuditSettings
+
+
+@contextlib.contextmanager
+def cheap(folder):
+    """Commands in a folder, which build, read and write as always, but do not compute for long."""
+    with contextlib.chdir(folder), quick(), short():
+        yield
+
 
 FILE = """
 from veil.systems import Gain, finite_prior
@@ -33,29 +32,6 @@ slow = Gain(finite_prior([0.1, 0.6]))
 """
 
 UPDATES = ["--updates", "1", "--episodes", "4", "--evaluate-every", "1", "--evaluation-episodes", "4"]
-
-
-def judged(system, policy, extent, **_):
-    """In place of an audit: what is there to be audited was built, and over how many steps is kept."""
-    assert policy.system is not None and len(system.prior.secrets) == 2
-    return replace(leaking(), horizon=extent.steps)
-
-
-def learned(settings, system, folder, *_):
-    """In place of a training: the policy that it would begin with."""
-    (folder / METRICS).write_text("".join(json.dumps(line) + "\n" for line in metrics()))
-    begun = initial_policy(settings.design, system, settings.steps, key=jr.key(0))
-    return Trained(begun, SCORE, 1, 1, "all updates made")
-
-
-@contextlib.contextmanager
-def cheap(folder):
-    """Commands in a folder, which build, read and write as always, but do not compute for long."""
-    with contextlib.chdir(folder), quick(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("veil.evaluation.audit.audit", judged)
-        patch.setattr("veil.learners.training.train_run", learned)
-        patch.setattr(Audit, "save_pictures", lambda *_: [])
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -93,21 +69,6 @@ def here(tmp_path_factory):
             say("report", "report", one, "--out", "page.html")
             printed[f"report of {one}"] = Path("page.html").read_text(encoding="utf-8")
     return folder, name, printed
-
-
-def streamed(words, source):
-    """`veil share`, which reads and writes bytes; what it writes, and what it tells its owner."""
-    written, err = Path("released.jsonl"), io.StringIO()
-    with contextlib.ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(sys, "stdin", io.TextIOWrapper(stack.enter_context(Path(source).open("rb"))))
-        out = stack.enter_context(written.open("w"))
-        stack.enter_context(contextlib.redirect_stdout(out))
-        stack.enter_context(contextlib.redirect_stderr(err))
-        stack.enter_context(jax.enable_x64(True))
-        with contextlib.suppress(SystemExit):
-            main.main(words)
-    return written.read_text(), err.getvalue()
 
 
 def commands(text):
