@@ -2,9 +2,10 @@
 
 PyBaMM simulates an LG M50 cell of 5 Ah (the parameters of Chen et al. 2020) by the single-particle model with
 electrolyte, new and worn: with 20 mΩ more contact resistance and four fifths of the electrode. The drive
-cycle is that of the battery system; a volt meter with an error of 3 mV and a current sensor with a small
-error read the cell. `veil.measure` and `veil.fit` then see the two recordings, once with the open-circuit
-voltage of the system and once with that of the simulated cell. docs/battery.md shows pybamm.json.
+cycle has six tenths of the current of the battery system; a volt meter with an error of 3 mV and a current
+sensor with a small error read the cell. `veil.measure` and `veil.fit` then see the two recordings, once with
+the open-circuit voltage of the system and once with that of the simulated cell. docs/battery.md shows
+pybamm.json.
 
 Needs PyBaMM, which Veil does not: `make study-pybamm` installs both into an environment of its own.
 """
@@ -25,7 +26,9 @@ from veil.recordings import Recording, read_recording
 from veil.systems import Battery
 from veil.systems.battery import drive_cycle
 
-STEPS, SECONDS, START = 480, 5.0, 0.8
+STEPS, SECONDS, START = 480, 5.0, 0.7
+
+SHARE = 0.6  # of the current of the drive cycle; the worn cell cannot give all of it
 
 FULL = 0.999  # state of charge where the slow discharge begins; a full cell stands at a limit of its voltage
 
@@ -116,7 +119,7 @@ def simulated(contact: float, electrode: float, *, seed: int) -> Cell:
     values["Electrode height [m]"] = electrode * values["Electrode height [m]"]
     values["Contact resistance [Ohm]"] = contact
 
-    demand = np.asarray(drive_cycle(STEPS).values)[:, 0].astype(float)
+    demand = np.round(SHARE * np.asarray(drive_cycle(STEPS).values)[:, 0].astype(float), 2)
     edges = SECONDS * np.arange(1, STEPS)  # where the current changes, within a millisecond
     times = np.sort(np.concatenate([[0.0], edges - 1e-3, edges]))
     flowing = pybamm.Interpolant(times, np.repeat(demand, 2)[: len(times)], pybamm.t)
@@ -145,7 +148,7 @@ def simulated(contact: float, electrode: float, *, seed: int) -> Cell:
     noise = np.random.default_rng(seed)
     jumps = np.diff(demand[:-1])
     falls = -1e3 * np.diff(volts)[1:]
-    resistance = float(np.median((falls / np.where(jumps == 0.0, np.nan, jumps))[np.abs(jumps) > 2.0]))
+    resistance = float(np.median((falls / np.where(jumps == 0.0, np.nan, jumps))[np.abs(jumps) > 1.0]))
     columns = {
         "time [s]": SECONDS * np.arange(STEPS),
         "voltage [mV]": np.round(1e3 * volts + VOLTAGE_SD * noise.normal(size=STEPS), 1),

@@ -131,7 +131,7 @@ def test_what_is_missing_is_said_with_what_makes_it(tmp_path):
     source = html(gather([folder]))
     text = Page(source).text
     assert f"veil audit platoon --policy {folder}" in text and "Not audited" in text
-    assert f"veil share {folder} --secret-file" in text and "veil frontier platoon" in text
+    assert f"veil share {folder} --resolution 0.01 --secret-file" in text and "veil frontier platoon" in text
     only = Page(html(gather([audit_folder(tmp_path / "noise")])))
     assert (
         "veil audit platoon --policy POLICY --scenarios --again" in only.text

@@ -9,6 +9,7 @@ import pytest
 from tests.evaluation.made_audits import audit, every_kind
 from tests.reports.made_folders import audit_folder
 from veil.reports.headline import LITTLE, comparison, guessing, learning, tone
+from veil.reports.leakage_sections import _single_runs
 from veil.reports.sources import Material, collect
 from veil.results import text as words
 from veil.results.parts import Quantity
@@ -119,3 +120,13 @@ def test_a_secret_is_shown_with_names_and_units():
 )
 def test_changes_carry_their_sign_and_zero_has_none(change, said):
     assert words.change_text(Quantity("cost", "", Mean(1.0, 0.1), None, change)) == said
+
+
+def test_runs_that_revealed_nothing_are_not_said_to_reveal_more_than_nothing():
+    found = replace(FOUND["certifiable"], realised=np.full(64, 1e-15))
+    for said in (_single_runs(found), found.summary()):
+        assert "not one revealed 0.001 nats or more" in said and "more than 0.000" not in said
+    told = replace(found, realised=np.full(64, 0.002))
+    assert (
+        "one in a hundred more than 0.002" in _single_runs(told) and "the worst one 0.002" in told.summary()
+    )

@@ -368,10 +368,14 @@ class Audit:
     def _average(self) -> str:
         quantile, largest = self.worst_episodes
         whose = " by a filter that cannot be relied on here" if self.verdict.refused else ""
+        said = (
+            f"one in a hundred revealed more than {quantile:.3f} nats and the worst one {largest:.3f}{whose}."
+            if largest >= LEAST or self.verdict.refused
+            else f"not one revealed {LEAST:g} nats or more."
+        )
         return (
             "The leakage is an average over secrets and episodes; a single one may reveal more. Of the "
-            f"{len(self.realised)} episodes played, equally many per secret, one in a hundred revealed more "
-            f"than {quantile:.3f} nats and the worst one {largest:.3f}{whose}."
+            f"{len(self.realised)} episodes played, equally many per secret, {said}"
         )
 
     def _confidence(self) -> str:
