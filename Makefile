@@ -8,7 +8,7 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house torture bench bench-quick studies reproduce reproduce-full clean
+.PHONY: help demo test check house torture bench bench-quick studies study-pybamm reproduce reproduce-full clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python -m paper.study_systems --out build/studies
 	$(BIN)/python -m pytest -m study
 
+study-pybamm: .venv-pybamm/.pybamm ## cells simulated by PyBaMM, seen by the battery system; in an environment of its own, writes into build/studies
+	PYBAMM_DISABLE_TELEMETRY=true .venv-pybamm/bin/python -m paper.study_pybamm --out build/studies
+
 reproduce: .venv/.base ## the paper's experiment beside its printed numbers; writes reproduce/ and paper/RESULTS.md
 	@$(BIN)/python -m paper.reproduction --publish paper
 
@@ -56,7 +59,7 @@ reproduce-full: .venv/.base ## the same with five seeds of the printed learner, 
 	@$(BIN)/python -m paper.reproduction --full --publish paper
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-bench build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-pybamm build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(1): environment, $(2): what to install
@@ -79,3 +82,6 @@ endef
 .venv-bench/.bench: $(LOCKS) bench/requirements.txt bench/requirements-nodeps.txt
 	$(call install,.venv-bench,-e . -r bench/requirements.txt)
 	@$(BENCH)/python -m pip install --quiet --disable-pip-version-check --no-deps -r bench/requirements-nodeps.txt
+
+.venv-pybamm/.pybamm: $(LOCKS)
+	$(call install,.venv-pybamm,-e '.[pybamm]')

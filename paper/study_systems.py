@@ -62,7 +62,7 @@ class Study:
 
     out: Path = Path("build/studies")
     """folder for systems.json"""
-    episodes: int = 64
+    episodes: int = 256
     """episodes per cell"""
     only: str = ""
     """name of one system; all of them if left out"""

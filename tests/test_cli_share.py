@@ -177,7 +177,8 @@ def test_a_stream_answers_in_order_and_repeats_from_the_ledger():
     assert code == 0 and [one["step"] for one in answers] == [1, 2, 1, 5, 3, 2]
     assert answers[2] == answers[0] and answers[5] == answers[1] and answers[4]["shared"] is None
     assert "ready at step 1; ledger gain-noise/share/ledger.jsonl" in err
-    assert re.search(r"5 steps, \S+ nats charged, \S+ left, 0 faults\.\n$", err)
+    counts = r"5 steps: 3 released, 2 left out of the input; "
+    assert re.search(counts + r"\S+ nats charged, \S+ left, 0 faults\.\n$", err)
     before = Path("gain-noise/share/ledger.jsonl").read_bytes()
     code, again, err = started("--budget", 1, given=[line(2), line(5, -3.0), line(3)])
     assert code == 0 and again.splitlines() == [out.splitlines()[k] for k in (1, 3, 4)]
@@ -186,7 +187,7 @@ def test_a_stream_answers_in_order_and_repeats_from_the_ledger():
 
 def test_no_input_is_a_stream_of_no_steps():
     code, out, err = started()
-    assert code == 0 and out == "" and "0 steps, 0.00317 nats charged, 0 faults." in err
+    assert code == 0 and out == "" and "0 steps: none; 0.00317 nats charged, 0 faults." in err
     assert len(Path("gain-noise/share/ledger.jsonl").read_bytes().splitlines()) == 1
 
 
@@ -252,7 +253,8 @@ def test_ctrl_c_and_a_reader_who_leaves_end_it_with_a_word():
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopped. The same command goes on." in Path("errors").read_text()
+    said = Path("errors").read_text()
+    assert "1 steps: 1 released; " in said and "Stopped. The same command goes on." in said
     process, again = begun()
     assert again == first and process.stdin is not None and process.stdout is not None
     process.stdout.close()

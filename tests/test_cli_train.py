@@ -99,7 +99,7 @@ def test_training_fills_a_folder_and_says_what_to_do_next(trained):
     files += ["policy.json", "policy.safetensors", "run.json"]
     assert sorted(path.name for path in folder.iterdir()) == files
     assert all(str(folder / name) in out for name in files)
-    assert f"veil audit {folder} --steps 3" in out
+    assert f"  veil audit {folder}\n" in out, "an audit takes the steps of the run"
     assert "of H(q) = 1.099 nats" in out and "all updates made" in out
     assert [line.split(":")[0] for line in err.splitlines()[1:]] == [f"update {k} of 4" for k in (0, 2, 4)]
     assert (folder / "learning.png").read_bytes().startswith(b"\x89PNG")

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import math
 import re
 import runpy
 from pathlib import Path
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from paper import study_budget, study_resolution, study_systems
+from paper import study_budget, study_pybamm, study_resolution, study_systems
 from tests.test_house import LAYERS
 from veil.registry import POLICIES
 
@@ -152,6 +153,21 @@ def test_the_tables_of_the_systems_are_those_of_their_study():
         assert own["counterfactual"].verdict == "certifiable" and own["counterfactual"].low == 0.0
         assert own["true data"].low > 0.5 * own["true data"].entropy
         assert own["noise"].low > own["transport"].low == 0.0
+
+
+def test_what_the_page_of_the_battery_says_about_simulated_cells_is_in_their_file():
+    """The table, and that the fits find what the simulator was given."""
+    rows = study_pybamm.read(ROOT / "paper" / "pybamm.json")
+    page = text_of("docs/battery.md")
+    assert study_pybamm.table(rows) in page
+    assert all(row.verdict == "model_does_not_fit" for row in rows)
+    for row in (one for one in rows if one.estimates):
+        (series, _), (inner, _), (storage, _), (capacity, error) = row.estimates.values()
+        assert abs(capacity - row.capacity) < error
+        fallen = series + inner * (1.0 - math.exp(-5.0 / (inner * storage)))
+        assert abs(fallen - row.resistance) < 1.0
+        told = (f"{row.capacity:.2f} Ah", f"{row.resistance:.1f} mV", f"{fallen:.1f}")
+        assert all(number in page for number in told), told
 
 
 def test_the_order_of_layers_is_told_as_it_is_enforced():

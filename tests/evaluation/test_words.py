@@ -25,9 +25,9 @@ def amounts(text, unit):
 
 def test_the_sentence_of_a_certified_bound_is_this_one():
     assert KINDS["certifiable"].sentence == (
-        "leaks at least 0.004 nats (0.006 bits) and at most 0.021 nats (0.030 bits) over 50 steps, "
-        "with 99.87 % confidence; the best of six attackers names the right driver 26 % of the time, "
-        "chance is 25 %; the cost changes by +1.30 % ± 0.20 against true data"
+        "leaks at least 0.004 nats (0.006 bits) and at most 0.021 nats (0.030 bits) of the 1.386 nats there "
+        "are over 50 steps, with 99.87 % confidence; the best of six attackers names the right driver 26 % "
+        "of the time, chance is 25 %; the cost changes by +1.30 % ± 0.20 against true data"
     )
 
 
@@ -36,12 +36,30 @@ def test_at_most_is_never_less_than_the_data_and_bits_are_nats_over_log_two(uppe
     audit = made.audit(lower=upper / 2, upper=upper, error=0.001)
     said = audit.sentence.partition("at most")[2]
     high = upper + 3 * 0.001
-    (nats,), (bits,) = amounts(said, "nats"), amounts(said, "bits")
+    (nats, _), (bits,) = amounts(said, "nats"), amounts(said, "bits")
     least = audit.sentence.partition(" and at most")[0]
     assert (audit.interval[0] < 1e-3) == ("at least" not in audit.sentence)
     assert all(value <= audit.interval[0] + 1e-9 for value in amounts(least, "nats") if "at least" in least)
     assert high - 1e-9 <= nats <= high + 0.001 + 1e-9
     assert high / math.log(2) - 1e-9 <= bits <= high / math.log(2) + 0.001 + 1e-9
+
+
+def test_a_reliable_audit_of_a_large_leak_does_not_sound_like_a_pass():
+    """What is proven comes first, then the word, then what the word means and what to do."""
+    audit = made.audit(lower=0.9, upper=0.95, error=0.001)
+    first, second, *rest = audit.summary().splitlines()
+    assert audit.verdict.name == "certifiable"
+    assert re.search(
+        r"leaks at least 0\.8\d\d nats .* and at most 0\.9\d\d nats .* of the 1\.386 nats", first
+    )
+    low, high = (100 * end / audit.leakage.entropy for end in audit.interval)
+    assert second == (
+        f"Verdict: certifiable. At least {math.floor(low)} %, at most {math.ceil(high)} % leaks: this audit "
+        "can be relied on; whether that is little enough is yours to judge."
+    )
+    assert rest[0].startswith("Protect more") and audit.advice == rest[0]
+    assert f"At least {math.floor(low)} %, at most {math.ceil(high)} % leaks (certifiable)" in str(audit)
+    assert made.audit(lower=0.0, upper=0.01, error=0.001).advice == "", "little: nothing to do"
 
 
 def test_a_bound_that_is_no_bound_is_called_everything():

@@ -1,5 +1,8 @@
 """Weather and tariff from files: series of a system by name and unit, row by row."""
 
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,6 +12,8 @@ from tests.flats import BODY, CAPACITY, OUTDOOR, PEOPLE, SD, START, TARIFF, Flat
 from tests.recordings import simulated as made
 from veil.recordings import RecordingError, read_recording
 from veil.recordings.bound import bind
+from veil.settings import ReadSettings
+from veil.systems import Series
 
 LOSSES = np.asarray(flat().prior.secrets)[:, 0]
 CLOCK = [f"2024-01-15 {6 + k:02d}:00" for k in range(12)]  # the flat begins at row 6, at six o'clock
@@ -85,6 +90,126 @@ def test_a_recording_that_begins_at_another_time_of_day_than_the_series_is_refus
     nan = np.where(np.arange(12) == 5, np.nan, indoor)
     with pytest.raises(RecordingError, match="gaps and no times"):
         bind(flat(), read_recording({"indoor": nan, "power": power}, flat()))
+
+
+HOUR, FIRST = timedelta(hours=1), datetime(2024, 3, 30, tzinfo=UTC)
+BERLIN = ReadSettings(time_zone="Europe/Berlin")
+
+
+def hours_since(first, begin, rows):
+    """A temperature that tells its own instant: tenths of the hours since the first one."""
+    return np.array([((begin + k * HOUR) - first) / HOUR / 10.0 for k in range(rows)])
+
+
+def written(first, rows, how):
+    """Instants as a file has them: in UTC, by the clock of Berlin, with its offset, or by a clock alone."""
+    stamps = [first + k * HOUR for k in range(rows)]
+    if how == "utc":
+        return [f"{stamp:%Y-%m-%dT%H:%MZ}" for stamp in stamps]
+    if how == "alone":
+        return [f"{stamp:%Y-%m-%d %H:%M}" for stamp in stamps]
+    local = [stamp.astimezone(ZoneInfo("Europe/Berlin")) for stamp in stamps]
+    return [f"{stamp:%Y-%m-%d %H:%M}" if how == "berlin" else stamp.isoformat() for stamp in local]
+
+
+def weather_from(first, rows, how, start=0):
+    weather = {
+        "outdoor": hours_since(first, first, rows),
+        "tariff": np.full(rows, 0.3),
+        "people": np.zeros(rows),
+    }
+    file = {"time": written(first, rows, how), **weather}
+    read = read_recording(file, settings=BERLIN if how == "berlin" else None)
+    return Flat(flat().prior, read.series(start=start))
+
+
+def recorded(system, first, rows, how):
+    indoor = np.full(rows, 20.0) + 0.1 * np.sin(np.arange(rows))
+    file = {"time": written(first, rows, how), "indoor": indoor, "power": np.full(rows, 2.0)}
+    return read_recording(file, system, settings=BERLIN if how == "berlin" else None)
+
+
+@pytest.mark.parametrize("spring", [True, False])
+@pytest.mark.parametrize("theirs", ["utc", "berlin", "offset"])
+@pytest.mark.parametrize("ours", ["utc", "berlin", "offset"])
+def test_weather_and_recording_meet_at_the_same_instant_over_daylight_saving(ours, theirs, spring):
+    """Clocks go forward on 31 March and back on 27 October 2024, at 01:00 UTC."""
+    first = FIRST if spring else datetime(2024, 10, 26, tzinfo=UTC)
+    system, begin = weather_from(first, 96, theirs, start=5), first + 30 * HOUR
+    bound = bind(system, recorded(system, begin, 40, ours))
+    expected = hours_since(first, begin, 40)
+    np.testing.assert_allclose(bound.stretches[0].external[:, 1], expected, atol=1e-5)
+    np.testing.assert_array_equal(bound.stretches[0].external[:, 4], np.arange(30, 70))
+
+
+def test_weather_that_begins_a_day_earlier_gives_the_posterior_of_its_own_rows(float64):
+    days = {"time": [f"2024-01-{14 + k // 24} {k % 24:02d}:00" for k in range(48)]}
+    weather = np.concatenate([OUTDOOR[:24] - 9.0, OUTDOOR[:24]])
+    rest = {"tariff": np.full(48, 0.3), "people": np.concatenate([PEOPLE[:24], PEOPLE[:24]])}
+    system = Flat(flat().prior, read_recording({**days, "outdoor": weather, **rest}).series())
+    indoor, power = lived(12, OUTDOOR[6:18], PEOPLE[6:18])
+    found = read_recording({"time": CLOCK, "indoor": indoor, "power": power}, system)
+    assert any("by date and time; they run from 2024-01-14 00:00:00 to" in note for note in found.notes)
+    expected = posterior(indoor, power, OUTDOOR[6:18], PEOPLE[6:18], slice(None))
+    np.testing.assert_allclose(veil.measure(system, found).masses, expected, atol=1e-6)
+    shifted = posterior(indoor, power, weather[6:18], PEOPLE[6:18], slice(None))
+    assert np.abs(shifted - expected).max() > 0.1, "by the time of day it would be another one"
+
+
+@pytest.mark.parametrize("begin", [-1, 60])
+def test_series_that_do_not_cover_a_recording_are_refused_with_both_spans(begin):
+    system = weather_from(FIRST, 96, "alone")
+    found = recorded(system, FIRST + begin * HOUR, 40, "alone")
+    first, last = FIRST + begin * HOUR, FIRST + (begin + 39) * HOUR
+    spans = (
+        f"runs from {first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S}, and the series of the system "
+        r"\(outdoor, people\) from 2024-03-30 00:00:00 to 2024-04-02 23:00:00, so that they do not cover it"
+    )
+    with pytest.raises(RecordingError, match=spans):
+        bind(system, found)
+    assert bind(system, recorded(system, FIRST + 56 * HOUR, 40, "alone")).steps == 40, "up to the last row"
+    assert bind(system, recorded(system, FIRST, 40, "alone")).steps == 40, "from the first row on"
+
+
+def test_dates_that_cannot_be_compared_are_refused_and_missing_ones_are_told():
+    zoned, alone = weather_from(FIRST, 96, "utc"), weather_from(FIRST, 96, "alone")
+    with pytest.raises(RecordingError, match=r"the other has none. Name the zone with --time-zone"):
+        bind(zoned, recorded(zoned, FIRST, 40, "alone"))
+    with pytest.raises(RecordingError, match=r"Name the zone where you read the series"):
+        bind(alone, recorded(alone, FIRST, 40, "utc"))
+    with pytest.raises(RecordingError, match=r"lies between two rows of the series .* every 3600 s"):
+        bind(alone, recorded(alone, FIRST + 0.5 * HOUR, 40, "alone"))
+    hours = {"time [h]": np.arange(40.0), "indoor": np.full(40, 20.0), "power": np.full(40, 2.0)}
+    told = read_recording(hours, alone).notes
+    assert any("the recording has no dates, so that both are taken to begin together" in one for one in told)
+    told = read_recording(hours, flat(0)).notes
+    assert any("the series have no dates, so that both are taken to begin together" in one for one in told)
+
+
+def test_series_of_two_files_are_put_together_by_their_dates():
+    def one(name, first, rows, start=0):
+        file = {"time": written(first, rows, "alone"), name: hours_since(FIRST, first, rows)}
+        return read_recording(file).series(name, start=start)
+
+    both = one("a", FIRST, 30, start=8).beside(one("b", FIRST + 5 * HOUR, 40))
+    assert both.names == ("a", "b") and both.rows == 25 and both.start == 3
+    np.testing.assert_allclose(both.values[:, 0], both.values[:, 1])
+    assert both.begins == (FIRST + 5 * HOUR).replace(tzinfo=None) and both.hour == 5.0
+    turned = one("b", FIRST + 5 * HOUR, 40).beside(one("a", FIRST, 30))
+    np.testing.assert_allclose(turned.values, np.asarray(both.values)[:, ::-1])
+    assert both.starting(datetime(2024, 3, 30, 9)).start == 4
+    for other, message in (
+        (one("a", FIRST, 30), "a series is in both"),
+        (one("b", FIRST + 30 * HOUR, 9), "no row is in both"),
+        (Series({"b": np.zeros(30)}), "one has dates and the other has none"),
+        (Series({"b": np.zeros(9)}, begins=datetime(2024, 3, 30), seconds=900.0), "every 900 s. Resample"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            one("a", FIRST, 30).beside(other)
+    with pytest.raises(ValueError, match="is not there"):
+        both.starting(datetime(2024, 3, 30))
+    with pytest.raises(ValueError, match="have a row every 900 s, and a step of this system takes 3600 s"):
+        Flat(flat().prior, Series(flat().series._columns(0, 30), seconds=900.0))
 
 
 def test_columns_of_a_file_become_series_in_the_units_of_the_fields():

@@ -20,7 +20,7 @@ from tests.reports.made_folders import (
     run_folder,
 )
 from veil.reports.blocks import ReportError
-from veil.reports.page import code, html, refuse_other_files, tight, write
+from veil.reports.page import code, html, refuse_other_files, table, tight, write
 from veil.reports.sources import gather
 
 SVG = "{http://www.w3.org/2000/svg}svg"
@@ -131,7 +131,7 @@ def test_what_is_missing_is_said_with_what_makes_it(tmp_path):
     source = html(gather([folder]))
     text = Page(source).text
     assert f"veil audit platoon --policy {folder}" in text and "Not audited" in text
-    assert f"veil share {folder} --secret-file" in text and "veil frontier platoon" in text
+    assert f"veil share {folder} --resolution 0.01 --secret-file" in text and "veil frontier platoon" in text
     only = Page(html(gather([audit_folder(tmp_path / "noise")])))
     assert (
         "veil audit platoon --policy POLICY --scenarios --again" in only.text
@@ -186,6 +186,14 @@ def test_a_file_beside_the_page_that_is_no_report_is_not_replaced(tmp_path, cont
     with pytest.raises(ReportError, match="another --out"):
         refuse_other_files(tmp_path / "house.html")
     assert (tmp_path / "house.json").read_text() == content
+
+
+def test_a_recording_beside_the_page_is_not_replaced_and_an_older_table_is(tmp_path):
+    (tmp_path / "house.csv").write_text("Time,Room temperature\n2026-01-05 00:00,20.0\n")
+    with pytest.raises(ReportError, match=r"house.csv is not of a report.*another --out"):
+        refuse_other_files(tmp_path / "house.html")
+    (tmp_path / "house.csv").write_text(table(gather([audit_folder(tmp_path / "true")])))
+    refuse_other_files(tmp_path / "house.html")
 
 
 def test_a_report_replaces_an_older_one(tmp_path):

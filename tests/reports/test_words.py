@@ -8,7 +8,8 @@ import pytest
 
 from tests.evaluation.made_audits import audit, every_kind
 from tests.reports.made_folders import audit_folder
-from veil.reports.headline import LITTLE, comparison, guessing, learning, pill, tone
+from veil.reports.headline import LITTLE, comparison, guessing, learning, tone
+from veil.reports.leakage_sections import _single_runs
 from veil.reports.sources import Material, collect
 from veil.results import text as words
 from veil.results.parts import Quantity
@@ -41,19 +42,19 @@ def test_the_card_of_each_verdict():
     certified, leak = FOUND["certifiable"], FOUND["certified_leak"]
     share = certified.interval[1] / certified.leakage.entropy
     most = math.ceil(1000 * share) / 10
-    assert pill(certified) == f"At most {most:.1f} % leaks" and tone(certified) == "good"
-    assert pill(leak) == "At least 98 % leaks" and tone(leak) == "bad"
+    assert certified.in_short == f"At most {most:.1f} % leaks" and tone(certified) == "good"
+    assert leak.in_short == "At least 98 % leaks" and tone(leak) == "bad"
     for name in ("replay_mismatch", "model_does_not_fit", "tool_error"):
-        assert pill(FOUND[name]) == "Not certified" and tone(FOUND[name]) == "open"
+        assert FOUND[name].in_short == "Not certified" and tone(FOUND[name]) == "open"
         assert "Assume that all 1.386 nats may leak" in learning(FOUND[name])
-    assert "nothing to learn" in learning(FOUND["one_secret"]) and pill(FOUND["one_secret"]) == "No secret"
+    assert "nothing to learn" in learning(FOUND["one_secret"]) and FOUND["one_secret"].in_short == "No secret"
 
 
 @pytest.mark.parametrize("name", ["not_enough_particles", "filter_inconsistent"])
 def test_a_refusal_says_first_what_an_attacker_proves(name):
     found = FOUND[name]
     low, entropy = found.interval[0], found.leakage.entropy
-    assert pill(found) == f"At least {math.floor(100 * low / entropy)} % leaks, no upper bound"
+    assert found.in_short == f"At least {math.floor(100 * low / entropy)} % leaks, no upper bound"
     said = learning(found)
     assert said.startswith(f"In 50 releases it learns at least {words.at_least(low)} of the 1.386 nats")
     assert "No upper bound is certified" in said and "Assume that all 1.386 nats may leak" in said
@@ -62,7 +63,7 @@ def test_a_refusal_says_first_what_an_attacker_proves(name):
 def test_where_much_is_proven_to_leak_the_card_says_so_before_what_leaks_at_most():
     found = FOUND["uneven_prior"]  # bounded, but a third of all there is
     low, high = (100 * end / found.leakage.entropy for end in found.interval)
-    assert pill(found) == f"At least {math.floor(low)} %, at most {math.ceil(high)} % leaks"
+    assert found.in_short == f"At least {math.floor(low)} %, at most {math.ceil(high)} % leaks"
     assert found.verdict.certified and tone(found) == "bad"
 
 
@@ -119,3 +120,13 @@ def test_a_secret_is_shown_with_names_and_units():
 )
 def test_changes_carry_their_sign_and_zero_has_none(change, said):
     assert words.change_text(Quantity("cost", "", Mean(1.0, 0.1), None, change)) == said
+
+
+def test_runs_that_revealed_nothing_are_not_said_to_reveal_more_than_nothing():
+    found = replace(FOUND["certifiable"], realised=np.full(64, 1e-15))
+    for said in (_single_runs(found), found.summary()):
+        assert "not one revealed 0.001 nats or more" in said and "more than 0.000" not in said
+    told = replace(found, realised=np.full(64, 0.002))
+    assert (
+        "one in a hundred more than 0.002" in _single_runs(told) and "the worst one 0.002" in told.summary()
+    )

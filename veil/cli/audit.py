@@ -4,13 +4,22 @@ import json
 import math
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
-from veil.cli.subject import PolicyChoice, SensorChoice, check_subject, run_folder, run_system, subject
+from veil.cli.subject import (
+    PolicyChoice,
+    SensorChoice,
+    check_subject,
+    run_folder,
+    run_system,
+    subject,
+    usual_steps,
+)
 from veil.registry import SYSTEMS, system_name
 from veil.settings import AuditSettings
 
@@ -60,6 +69,12 @@ class Audit:
             raise Mistake("--seconds is a time; give a positive number, or leave it out for no limit.")
         if not 0 <= extent.seed < 1 << 32:
             raise Mistake("--seed must be between 0 and 4294967295.")
+
+    @classmethod
+    def usual(cls, given: Mapping[str, Any]) -> "Audit":
+        """What is usual for what was named: a run is audited over as many steps as it was trained for."""
+        run = run_folder(given.get("system", cls.system)) or PolicyChoice(given.get("policy", "truth")).run
+        return cls(extent=AuditSettings(steps=usual_steps(run))) if run else cls()
 
     @property
     def folder(self) -> Path:

@@ -93,7 +93,8 @@ class Measure:
         from veil.version import __version__
 
         rows = [
-            (log.name, log.stretches, [(name, log[name].tobytes()) for name in log.signals]) for log in logs
+            (log.name, f"{log.start}", log.stretches, [(name, log[name].tobytes()) for name in log.signals])
+            for log in logs
         ]
         return fingerprint(system, self.policy(system), self.extent, rows, __version__)
 

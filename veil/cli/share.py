@@ -6,6 +6,7 @@ import importlib.util
 import ipaddress
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 
 from veil.cli.console import Mistake, complain, known
 from veil.cli.parser import Flag
-from veil.cli.subject import PolicyChoice, SensorChoice, check_subject, run_folder, subject
+from veil.cli.subject import PolicyChoice, SensorChoice, check_subject, run_folder, subject, trust_words
 from veil.registry import SYSTEMS, system_name
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
 
 EXHAUSTED = ("withhold", "blind", "blur")
+
+DECIDED = {
+    "released": "released",
+    "blurred": "blurred",
+    "blind": "blind",
+    "withheld": "withheld",
+    "alarmed": "blind or withheld by an alarm",
+    "fault": "without a usable line",
+    "gap": "left out of the input",
+}
+"""What the last line of a stream calls the steps of each decision."""
 
 ON_ALARM = ("blind", "stop", "warn")
 
@@ -249,6 +261,7 @@ class Share:
             tell(f"{fault} Stopped (--strict). The same command goes on.")
             sys.exit(STOPPED)
         except AlarmStop:  # told when it came, or at the start
+            tell(self.ended(sharer))
             sys.exit(ALARMED)
         except (LedgerError, AccountError) as error:
             tell(str(error))
@@ -258,13 +271,46 @@ class Share:
         except OSError as error:
             give_up(error)
         except KeyboardInterrupt:
-            tell("stopped. The same command goes on.")
+            tell(f"{self.ended(sharer)} Stopped. The same command goes on.")
             sys.exit(130)
         else:
-            said = f"{sharer.next_step - 1} steps, {sums(sharer)}, {faults} faults."
+            said = self.ended(sharer, faults)
         finally:
             sharer.close()
         tell(said)
+
+    def ended(self, sharer: "Sharer", faults: int | None = None) -> str:
+        """How many steps were released, how many not and why, what was charged, and what to do next.
+
+        Args:
+            sharer: at the end of its stream.
+            faults: lines that could not be used; None where they are in the counts only.
+        """
+        from veil.sharing.ledger import opening
+
+        counts, steps = sharer.ledger.decisions, sharer.next_step - 1
+        shown = [f"{counts[name]} {word}" for name, word in DECIDED.items() if counts[name]]
+        wrong = "" if faults is None else f", {faults} faults"
+        said = [f"{steps} steps: {', '.join(shown) or 'none'}; {sums(sharer)}{wrong}."]
+        short = {name: counts[name] for name in ("blind", "withheld", "blurred") if counts[name]}
+        if short and math.isfinite(self.budget):
+            what = " and ".join(f"{number} {name}" for name, number in short.items())
+            said.append(f"The budget of {self.budget:g} nats did not pay for what is {what}.")
+            full, each = counts["released"], sharer.accountant.total() - opening(sharer.ledger.about)
+            if full and not counts["blurred"]:
+                said.append(f"The {full} released cost {each / full:.2g} nats each.")
+            said.append(
+                f"To release more, share by a policy that tells less ({self.audit_words()} says how much a "
+                "run tells), or give a larger --budget with another --ledger; what was spent stays spent."
+            )
+        return " ".join(said)
+
+    def audit_words(self) -> str:
+        """The command that audits what is shared here."""
+        run = run_folder(self.run_or_system)
+        flags = trust_words(run) if run else self.sharing.words()
+        words = ["veil", "audit", self.run_or_system, *flags, *self.sensor.words()]
+        return f"`{shlex.join(words)}`"
 
     def open(self) -> "Sharer":
         """The sharer; what is wrong with files ends the program here, by name and never by content."""
@@ -309,6 +355,9 @@ class Share:
             tell(f"state may leave out {names}. The alarm watches only steps where nothing is left out.")
         if sharer.alarmed:
             tell(sharer.alarm_sentence())
+        told = borrowed(sharer)
+        if told:
+            tell(told)
         return sharer
 
     def check_sensor(self, policy: "Policy") -> None:
@@ -347,6 +396,23 @@ def sums(sharer: "Sharer") -> str:
         f"; not proved, the sensor reads {', '.join(sharer.unproved)} too coarsely" if sharer.unproved else ""
     )
     return f"{spent:.4g} nats charged{rest}{doubt}{void}"
+
+
+def borrowed(sharer: "Sharer") -> str:
+    """Which exogenous values a line may leave out, and what the first step is taken for."""
+    from veil.systems.base import series_of
+    from veil.systems.series import later
+
+    series = series_of(sharer.system)
+    if series is None or not series.names:
+        return ""
+    names, date = ", ".join(series.names), ""
+    if series.begins is not None and series.seconds is not None:
+        date = f", of {later(series.begins, series.start * series.seconds)}"
+    return (
+        f"external may leave out {names}, which are then those of the system: step 1 is row {series.start} "
+        f"of its series{date}."
+    )
 
 
 def tell(text: str) -> None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import Mistake, progress
 from veil.cli.parser import Flag
-from veil.cli.subject import STEPS, PolicyChoice, SensorChoice, check_subject, run_folder, subject
+from veil.cli.subject import (
+    STEPS,
+    PolicyChoice,
+    SensorChoice,
+    check_subject,
+    run_folder,
+    run_system,
+    subject,
+    usual_steps,
+)
 from veil.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -64,8 +73,10 @@ class Simulate:
 
             save_recording(records, self.out, system)
             print(f"{self.episodes} episodes of {steps} steps as a recording in {self.out}; measured by")
-            words = ["veil", "measure", str(self.out), "--system", self.run_or_system, "--each", "episode"]
-            print(f"  {shlex.join(words)}")
+            run = run_folder(self.run_or_system)
+            place = run_system(run) if run else self.run_or_system
+            words = ["veil", "measure", str(self.out), "--system", place, "--each", "episode"]
+            print(f"  {shlex.join([*words, *self.sensor.words()])}")
             return
         save(records, self.out, system)
         print(f"{self.episodes} episodes of {steps} releases in {self.out}; judged by")
@@ -82,15 +93,7 @@ class Simulate:
         from veil.settings import SimulateSettings
 
         _, system, policy = subject(self.run_or_system, self.sharing, self.sensor, self.trust_code)
-        steps = self.steps or usual_steps(run_folder(self.run_or_system))
+        steps = self.steps or usual_steps(run_folder(self.run_or_system) or self.sharing.run)
         with progress() as report:
             settings = SimulateSettings(self.episodes, steps, self.seed)
             return steps, system, simulate(system, policy, settings, progress=report)
-
-
-def usual_steps(run: Path | None) -> int:
-    """Releases per episode of a run, if it says so."""
-    from veil.learners import run as runs
-
-    settings = None if run is None else runs.Run.load(run).settings
-    return settings.steps if isinstance(settings, runs.Settings) else STEPS

@@ -409,6 +409,19 @@ def run_settings(folder: Path) -> "Settings | Ready":
         raise Mistake(str(error)) from error
 
 
+def usual_steps(run: Path | None) -> int:
+    """Releases per episode of a run, if it says so; else the usual number."""
+    from veil.learners.run import Settings
+
+    settings = None if run is None else run_settings(run)
+    return settings.steps if isinstance(settings, Settings) else STEPS
+
+
+def trust_words(folder: Path) -> list[str]:
+    """The flag that a command needs to run the system of this run, if it is Python code."""
+    return ["--trust-code"] if is_own(run_settings(folder).system) else []
+
+
 def run_system(folder: Path) -> str:
     """Where the system of a run is, as its file says."""
     place = run_settings(folder).system

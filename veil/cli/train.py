@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from veil.cli.console import Mistake, clock, complain, grid, known, written
 from veil.cli.parser import Flag, Parameters, Setting, toml_text
-from veil.cli.subject import PolicyChoice, SensorChoice, build_system, check_system, train_command
+from veil.cli.subject import (
+    PolicyChoice,
+    SensorChoice,
+    build_system,
+    check_system,
+    train_command,
+    trust_words,
+)
 from veil.registry import LEAKAGE, LEARNERS, POLICIES, SYSTEMS, system_name
-from veil.settings import AuditSettings, ObjectiveWeights, PolicyDesign, TrainSettings
+from veil.settings import ObjectiveWeights, PolicyDesign, TrainSettings
 
 if TYPE_CHECKING:
     from veil.learners.loggers import Logger
@@ -308,13 +315,12 @@ def show(run: "Run", folder: Path) -> None:
     """Print the result, the next command and the paths."""
     from veil.learners.run import Settings
 
-    words, settings = ["veil", "audit", str(folder)], run.settings
+    words, settings = ["veil", "audit", str(folder), *trust_words(folder)], run.settings
     if isinstance(settings, Settings):
         assert run.result is not None
         episodes = settings.training.evaluation_episodes
         title = f"Policy on {settings.system}, {settings.steps} releases, {episodes} fresh episodes"
         grid(title, ("", "value"), rows(settings, run.result))
-        words += [] if settings.steps == AuditSettings().steps else ["--steps", str(settings.steps)]
         print("The policy was chosen by these episodes; an audit on others has the last word:")
     else:
         print(

@@ -10,6 +10,7 @@ from veil.recordings.recording import Recording, fitted
 from veil.recordings.requirements import needs
 from veil.recordings.tables import RecordingError
 from veil.systems.base import Field, System, series_of
+from veil.systems.series import Series
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,13 @@ def _external(system: System, recording: Recording, used: tuple[bool, ...]) -> n
         return own
     names, needed = [field.name for field in system.exogenous_fields], used[first:last]
     lost = [name for name, flag in zip(names, needed, strict=True) if flag and name not in recording.signals]
-    clock = _clock(recording, step, int(start[-1]), 0.0 if series is None else series.hour, lost)
+    clock = _clock(recording, step, series, int(start[-1]), lost)
     enough = series is not None and int(clock[-1]) < series.rows
     if lost and series is not None and not enough:
         raise RecordingError(
             f"{recording.name} has no column for {', '.join(lost)}, and the series of the system end after "
             f"row {series.rows - 1}, where row {clock[-1]} is needed. Name the columns with --columns "
-            f"{lost[0]}=COLUMN."
+            f"{lost[0]}=COLUMN, or give longer series."
         )
     flags = tuple(flag and not enough for flag in needed)
     found, _, _ = _columns(recording, system.exogenous_fields, flags, start[first:last])
@@ -95,18 +96,19 @@ DAY = 86400.0  # seconds
 
 
 def _clock(
-    recording: Recording, step: float | None, first: int, hour: float, lost: list[str]
+    recording: Recording, step: float | None, series: Series | None, first: int, lost: list[str]
 ) -> Int[np.ndarray, " T"]:
     """The row of the system's series at each row of a recording.
 
-    Where all series that matter are recorded, only the time of day counts. Where some are taken from the
-    system, the recording begins at its first row; a wall clock that says otherwise is an error.
+    Where both have dates, the instants tell. Else the recording is taken to begin with the first step of the
+    system, and a time of day that says otherwise is an error. Where all series that matter are recorded and
+    the dates do not agree, only the time of day counts.
 
     Args:
         recording: whose rows.
         step: of the system, seconds; None where it has none.
+        series: of the system.
         first: row of the system's first step.
-        hour: time of day of row 0.
         lost: series that matter and are not recorded.
     """
     passed = np.arange(recording.rows)
@@ -120,6 +122,11 @@ def _clock(
     at = recording.start
     if at is None or step is None:
         return first + passed
+    if series is not None and series.begins is not None:
+        rows = _by_instant(recording, series, passed, lost)
+        if rows is not None:
+            return rows
+    hour = 0.0 if series is None else series.hour
     shown = 3600.0 * at.hour + 60.0 * at.minute + at.second
     off = (shown - 3600.0 * hour - first * step) % DAY
     if lost and min(off, DAY - off) > 0.5 * step:
@@ -130,6 +137,41 @@ def _clock(
             "give the system series that begin when the recording does."
         )
     return first + round(off / step) * (not lost) + passed
+
+
+def _by_instant(
+    recording: Recording, series: Series, passed: Int[np.ndarray, " T"], lost: list[str]
+) -> Int[np.ndarray, " T"] | None:
+    """The rows of series with dates; None where they have none for these and nothing depends on it.
+
+    Args:
+        recording: that has dates as well.
+        series: of the system.
+        passed: steps since the first row.
+        lost: series that matter and are not recorded.
+    """
+    assert recording.start is not None
+    names = ", ".join(lost)
+    try:
+        rows = series.row_at(recording.start) + passed
+    except ValueError as error:
+        if not lost:
+            return None
+        zoned = (recording.start.tzinfo is None) != (series.begins is None or series.begins.tzinfo is None)
+        where = "with --time-zone" if recording.start.tzinfo is None else "where you read the series"
+        hint = f" Name the zone {where}, e.g. Europe/Berlin." if zoned else ""
+        raise RecordingError(
+            f"{recording.name} and the series of the system ({names}): {error}{hint}"
+        ) from None
+    if rows[0] >= 0 and rows[-1] < series.rows:
+        return rows
+    if not lost:
+        return None
+    raise RecordingError(
+        f"{recording.name} runs from {recording.start} to {recording.end}, and the series of the system "
+        f"({names}) from {series.span}, so that they do not cover it. Give series for that time, name "
+        f"columns of the recording with --columns {lost[0]}=COLUMN, or leave out the rows that have none."
+    )
 
 
 def _columns(

@@ -8,7 +8,7 @@ guessed: what is unclear is asked for, and what was done is told in the notes of
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 from typing import SupportsIndex
 
@@ -33,6 +33,7 @@ from veil.recordings.times import Times, read_times, time_column
 from veil.recordings.units import split_header
 from veil.settings import ReadSettings
 from veil.systems.base import Field, System, series_of
+from veil.systems.series import later
 
 GAP = 1.5  # steps: what is longer is a gap, what is shorter is a sample out of time
 
@@ -298,14 +299,15 @@ def _recording(
     kept = np.concatenate([rows[start:stop] for start, stop in stretches])
     bounds = np.cumsum([0, *(stop - start for start, stop in stretches)]).tolist()
     moved = None if times is None else times.seconds[kept] - times.seconds[kept[0]]
-    notes += _borrowed(system, [want.name for want in wanted])
+    start = _started(times, kept)
+    notes += _borrowed(system, [want.name for want in wanted], start)
     signals = {
         want.name: _signal(table, want, values[want.header][kept], lambda row: table.at(kept[row]))
         for want in wanted
     }
     return Recording(
         *(name, table.name, signals, moved, times is not None and times.known),
-        start=_started(times, kept),
+        start=start,
         step=own,
         time_header=(header or "").strip(),
         time_text="" if times is None else times.text,
@@ -316,8 +318,8 @@ def _recording(
     )
 
 
-def _borrowed(system: System | None, recorded: Sequence[str]) -> list[str]:
-    """Says which series are taken from the system, because the recording has none."""
+def _borrowed(system: System | None, recorded: Sequence[str], at: datetime | None) -> list[str]:
+    """Says which series are taken from the system, because the recording has none, and from which row on."""
     if system is None or not system.exogenous_fields:
         return []
     first = len(system.external_fields)
@@ -330,10 +332,15 @@ def _borrowed(system: System | None, recorded: Sequence[str]) -> list[str]:
     if not lost:
         return []
     series = series_of(system)
-    start = 0 if series is None else series.start
+    start, begins = (0, None) if series is None else (series.start, series.begins)
+    if series is not None and begins is not None and at is not None:
+        which = f"by date and time; they run from {series.span}"
+    else:
+        whose = "the series have no dates" if begins is None else "the recording has no dates"
+        which = f"from their row {start} on: {whose}, so that both are taken to begin together"
     return [
-        f"Not recorded: {', '.join(lost)}. The series of the system are taken instead, from their row "
-        f"{start} on; name the columns with --columns {lost[0]}=COLUMN if there are some."
+        f"Not recorded: {', '.join(lost)}. The series of the system are taken instead, {which}. Name the "
+        f"columns with --columns {lost[0]}=COLUMN if there are some."
     ]
 
 
@@ -341,9 +348,7 @@ def _started(times: Times | None, kept: np.ndarray) -> datetime | None:
     """The wall clock at the first row that is kept."""
     if times is None or times.start is None:
         return None
-    zone = times.start.tzinfo
-    later = timedelta(seconds=float(times.seconds[kept[0]]))
-    return (times.start.astimezone(UTC) + later).astimezone(zone) if zone else times.start + later
+    return later(times.start, float(times.seconds[kept[0]]))
 
 
 def time_step(system: System | None) -> float | None:

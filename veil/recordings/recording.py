@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import SupportsIndex
 
 import numpy as np
@@ -13,7 +13,7 @@ from veil.recordings.tables import RecordingError
 from veil.recordings.units import conversion, ending, split_header, units
 from veil.results.text import Table, text_table
 from veil.systems.base import Field
-from veil.systems.series import Series
+from veil.systems.series import Series, later
 
 Stretch = tuple[int, int]
 
@@ -51,7 +51,7 @@ class Recording:
         signals: the columns, by name.
         times: of the rows since the first one, seconds; None without a column of times.
         clock: whether the times are in seconds; else they are numbers of an unknown unit.
-        start: wall clock at the first row, as it was written; None for numbers.
+        start: wall clock at the first row, with its zone where one is known; None for numbers.
         step: usual distance of two rows, in the unit of the times; None without times.
         time_header: of the column of times; empty without one.
         time_text: how the times were understood.
@@ -89,7 +89,8 @@ class Recording:
     def series(self, *names: str, fields: Sequence[Field] = (), start: int = 0) -> Series:
         """Columns as exogenous series of a system, one row per step.
 
-        The time of day of row 0 is that of the first row, by the clock of the recording.
+        They keep the dates of the rows, by which recordings of the system find theirs. Series from several
+        files are put together with `beside`.
 
         Args:
             names: of the columns; without names those of the fields, and without fields all columns.
@@ -102,8 +103,6 @@ class Recording:
                 f"{self.name} has gaps: {len(self.stretches)} stretches. A series needs a value at every "
                 "step; fill the gaps, or read the rows of one stretch."
             )
-        at = self.start
-        hour = 0.0 if at is None else at.hour + at.minute / 60.0 + at.second / 3600.0
         wanted = names or tuple(field.name for field in fields) or tuple(self.signals)
         missing = [name for name in wanted if name not in self.signals]
         if missing:
@@ -118,7 +117,14 @@ class Recording:
             else self[name]
             for name in wanted
         }
-        return Series(found, start=start, hour=hour)
+        return Series(found, start=start, begins=self.start, seconds=self.step if self.clock else None)
+
+    @property
+    def end(self) -> datetime | None:
+        """Wall clock at the last row; None for numbers."""
+        if self.start is None or self.times is None:
+            return None
+        return later(self.start, float(self.times[-1]))
 
     def at(self, row: SupportsIndex) -> str:
         """Where a row is, for messages."""
@@ -251,7 +257,7 @@ def _time_row(recordings: Sequence[Recording]) -> tuple[str, ...]:
     ends = [one.times[-1] for one in recordings if one.times is not None]
     low, high = "0", f"{max(ends):g}"
     if len(recordings) == 1 and first.start is not None:
-        low, high = f"{first.start}", f"{first.start + timedelta(seconds=float(ends[0]))}"
+        low, high = f"{first.start}", f"{first.end}"
     return "time", first.time_header, "", unit, low, high, "", first.time_text
 
 

@@ -49,7 +49,7 @@ class Times:
     Attributes:
         seconds: since an origin; NaN where a row has none. Numbers whose unit is not known stay as they are.
         known: whether they are in seconds.
-        start: the wall clock at the origin, as it was written; None for numbers.
+        start: the wall clock at the origin, with its zone where one is known; None for numbers.
         text: what was understood, in a few words.
         notes: what people should know about them.
     """
@@ -268,6 +268,7 @@ def _wall(
         walls = [stamps[row] for row in there]
         _ask_zone(table, header, cells, walls, there, settings)
         exact = [wall.replace(tzinfo=UTC) for wall in walls]
+    first = exact[0] if settings.time_zone else stamps[there[0]]
     exact = [stamp.astimezone(UTC) for stamp in exact]  # differences within one zone are those of its clock
     origin = exact[0]
     found = np.full(len(cells), math.nan)
@@ -275,7 +276,7 @@ def _wall(
     last = max(exact)
     if last > datetime.now(UTC) + timedelta(days=FAR):
         notes.append(f"The times end in the future, in {last.year}.")
-    return Times(found, True, stamps[there[0]], text, tuple(notes))
+    return Times(found, True, first, text, tuple(notes))
 
 
 def _zone(name: str) -> tzinfo:

@@ -10,12 +10,10 @@ from veil.reports.blocks import Missing, Table
 from veil.reports.sources import Material, Source
 from veil.results import Audit
 from veil.results import text as words
-from veil.results.parts import TRACKING, Quantity
+from veil.results.parts import LITTLE, TRACKING, Quantity
 from veil.sharing.account import Account
 from veil.stats import CONFIDENCE, ERRORS, Mean
 from veil.systems.base import Nouns
-
-LITTLE = 0.05  # fraction of all there is to know up to which a leakage is called little
 
 
 @dataclass(frozen=True)
@@ -56,30 +54,13 @@ def card(source: Source) -> Card:
     return Card(
         name=source.name,
         tone=tone(audit),
-        pill=pill(audit),
+        pill=audit.in_short,
         headline=guessing(audit, source.nouns),
         detail=" ".join([learning(audit), *map(words.sentence, audit.clauses)]),
         advice=" ".join(filter(None, (source.note, audit.advice))),
         bar=bar,
         scale=f"{words.interval_text(audit.interval, entropy)} of {entropy:.3f} nats",
     )
-
-
-def pill(audit: Audit) -> str:
-    """The verdict in a few words: what is proven to leak first, then what can leak at most."""
-    (low, high), entropy = audit.interval, audit.leakage.entropy
-    if entropy <= 0.0:
-        return "No secret"
-    least = math.floor(100 * low / entropy)
-    digits = 1 if high < 0.1 * entropy else 0
-    most = math.ceil(100 * high / entropy * 10**digits - 1e-7) / 10**digits
-    if audit.verdict.certified:
-        return (
-            f"At least {least} %, at most {most:g} % leaks" if least else f"At most {most:.{digits}f} % leaks"
-        )
-    if not audit.verdict.refused:
-        return f"At least {least} % leaks"
-    return f"At least {least} % leaks, no upper bound" if least else "Not certified"
 
 
 def tone(audit: Audit) -> str:

@@ -27,6 +27,7 @@ from veil.reports.blocks import (
 from veil.reports.sources import Material, Source
 from veil.results import Audit
 from veil.results import text as words
+from veil.results.audit import LEAST
 from veil.results.parts import AttackResult, Curves, ScenarioResult
 from veil.stats import CONFIDENCE
 
@@ -186,6 +187,9 @@ def _single_runs(audit: Audit) -> str:
     known = [audit.realised_quantile(fraction) for fraction in (0.5, 0.95, 0.99, 1.0)]
     if audit.verdict.refused or not all(map(math.isfinite, known)):
         return "How much single runs revealed is not known, because the filter cannot be relied on here."
+    if known[-1] < LEAST:
+        none = f"not one revealed {LEAST:g} nats or more"
+        return f"The leakage is a mean. Of the {audit.episodes} runs played, {none}."
     half, twentieth, hundredth, most = (words.signed(value, 3) for value in known)
     return (
         f"The leakage is a mean; single runs can reveal more. Of the {audit.episodes} runs played, half "

@@ -72,19 +72,29 @@ def write(material: Material, path: Path) -> list[Path]:
 
 
 def refuse_other_files(path: Path) -> None:
-    """Raise where the JSON file beside a page would replace one that is not a report, such as a secret."""
-    place = path.with_suffix(".json")
-    if not place.exists():
-        return
+    """Raise where a file beside a page would replace one of another kind, such as a secret or a recording."""
+    for place, ours in ((path.with_suffix(".json"), _is_numbers), (path.with_suffix(".csv"), _is_table)):
+        if place.exists() and not ours(place):
+            raise ReportError(
+                f"{place} is not of a report, and the numbers of this one would replace it. Give another "
+                "--out, or move that file."
+            )
+
+
+def _is_numbers(place: Path) -> bool:
     try:
         found = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict) or not {"title", "runs", "frontier", "version"} <= found.keys():
-        raise ReportError(
-            f"{place} is not a report, and the numbers of this one would replace it. Give another --out, or "
-            "move that file."
-        )
+        return False
+    return isinstance(found, dict) and {"title", "runs", "frontier", "version"} <= found.keys()
+
+
+def _is_table(place: Path) -> bool:
+    try:
+        with place.open(encoding="utf-8") as file:
+            return file.readline().strip() == ",".join(COLUMNS)
+    except (OSError, ValueError):
+        return False
 
 
 def html(material: Material) -> str:

@@ -58,7 +58,11 @@ def ledger_section(material: Material) -> Section:
 def _ledger(source: Source) -> tuple[Block, ...]:
     account = source.account
     if account is None:
-        return (Missing("Nothing has been shared live from this folder.", _share_command(source)),)
+        said = (
+            "Nothing has been shared live from this folder. With the steps of your sensor (--resolution), "
+            "the file of the secret and a file of states:"
+        )
+        return (Missing(said, _share_command(source)),)
     chain = f"The chain of hashes holds over all {len(account)} entries."
     rows = tuple(
         (name, MEANING[name], str(count), words.charged(nats).removesuffix(" nats"))
@@ -75,6 +79,10 @@ def _share_command(source: Source) -> str:
         command = ["veil", "share", source.run.settings.system, *source.policy_flags]
     if source.run is None:
         command = ["veil", "share", source.place, *source.policy_flags]
+    if "truth" in command:  # is charged as it is read
+        command = [word for word in command if word not in source.sensor_flags]
+    elif not source.sensor_flags:
+        command += ["--resolution", "0.01"]
     return f"{shlex.join(command)} --secret-file secret.json --budget 0.1 < sensor.jsonl"
 
 

@@ -175,10 +175,21 @@ class Source:
         place = flags.index("--resolution") if "--resolution" in flags else len(flags)
         return flags[place : place + 2]
 
+    @property
+    def audited_run(self) -> str:
+        """The folder of the run that was audited, where only the audit was given; empty if it was none."""
+        flags = self.policy_flags
+        named = flags[flags.index("--policy") + 1] if "--policy" in flags else ""
+        return named if self.run is None and (Path(named) / runs.RUN).exists() else ""
+
     def audit_command(self, *more: str) -> str:
         """The command that audits it, with further flags."""
         words = ["veil", "audit", self.place, *self.policy_flags]
-        words += [] if self.horizon == USUAL_STEPS else ["--steps", str(self.horizon)]
+        settings = None if self.run is None else self.run.settings
+        usual = (
+            settings.steps if isinstance(settings, Settings) else USUAL_STEPS
+        )  # an audit takes those of a run
+        words += [] if self.horizon == usual and not self.audited_run else ["--steps", str(self.horizon)]
         again = [] if self.audit is None else ["--again"]  # it replaces the one that is there
         return shlex.join([*words, *more, *again])
 

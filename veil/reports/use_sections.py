@@ -93,6 +93,11 @@ def _episode(material: Material, source: Source) -> tuple[Block, ...]:
         return (Text(AS_IS),)
     if source.run is not None:
         return ()
+    run = source.audited_run
+    if run:
+        said = "An audit keeps no episode to draw. The folder of its run has what it takes to play one:"
+        trust = ["--trust-code"] if ":" in source.place else []  # code, which the user must name
+        return (Missing(said, shlex.join(["veil", "report", run, *trust])),)
     said = "An audit keeps no episode to draw. A folder of `veil train` has what it takes to play one:"
     return (Missing(said, shlex.join(["veil", "train", source.place, *source.policy_flags])),)
 

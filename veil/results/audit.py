@@ -15,6 +15,8 @@ import numpy as np
 from veil.io import csv_text, npz_bytes, replace_bytes, replace_text, write_json
 from veil.results import text
 from veil.results.parts import (
+    LITTLE,
+    VERDICTS,
     AtStep,
     AttackResult,
     Curves,
@@ -57,8 +59,10 @@ COLUMNS = (
     *("calibration", "calibration_error", "episodes", "seconds", "note"),
 )
 
+PROTECT = "Protect more: add noise, or use the transport or the counterfactual policy."
+
 ADVICE = {
-    "certified_leak": "Protect more: add noise, or use the transport or the counterfactual policy.",
+    "certified_leak": PROTECT,
     "no_upper_bound": "The audit has no filter for this kernel. Add a floor of noise (sd), so that releases "
     "have a density; a learned attacker (--learned) needs no filter and may prove a leak.",
     "not_enough_particles": "Give the filter more particles, or limit the kernel so that a filter can follow "
@@ -231,6 +235,22 @@ class Audit:
     # Words
 
     @property
+    def in_short(self) -> str:
+        """The verdict in a few words: what is proven to leak first, then what can leak at most."""
+        (low, high), entropy = self.interval, self.leakage.entropy
+        if entropy <= 0.0:
+            return "No secret"
+        least = math.floor(100 * low / entropy)
+        digits = 1 if high < 0.1 * entropy else 0
+        most = math.ceil(100 * high / entropy * 10**digits - 1e-7) / 10**digits
+        if self.verdict.certified:
+            sides = f"At least {least} %, at most {most:g} %" if least else f"At most {most:.{digits}f} %"
+            return f"{sides} leaks"
+        if not self.verdict.refused:
+            return f"At least {least} % leaks"
+        return f"At least {least} % leaks, no upper bound" if least else "Not certified"
+
+    @property
     def sentence(self) -> str:
         """The verdict: what is proven first, then the worst scenario, then the cost, then what to do."""
         low, high = self.interval
@@ -244,7 +264,8 @@ class Audit:
             if high >= entropy:
                 most = f"everything there is to know, {text.nats(entropy)},"
             sides = f"{least} and at most {most}" if least else f"at most {most}"
-            said = f"leaks {sides} {over}, with {CONFIDENCE} confidence"
+            whole = "" if high >= entropy else f"of the {entropy:.3f} nats there are "
+            said = f"leaks {sides} {whole}{over}, with {CONFIDENCE} confidence"
             return "; ".join(filter(None, [said, self._guesses(), *self.clauses]))
         proven = f"leaks {least} of the {entropy:.3f} nats there are {over}, errors included"
         if not self.verdict.refused:
@@ -262,7 +283,10 @@ class Audit:
     @property
     def advice(self) -> str:
         """What to do next; nothing where all is well."""
-        return BUG if self.tool_error else ADVICE.get(self.verdict.name, "")
+        if self.tool_error:
+            return BUG
+        much = self.verdict.certified and self.interval[0] > LITTLE * self.leakage.entropy
+        return PROTECT if much else ADVICE.get(self.verdict.name, "")
 
     @property
     def threat_model(self) -> list[str]:
@@ -295,9 +319,9 @@ class Audit:
 
     def summary(self) -> str:
         """The few lines at the end of an audit."""
-        name = self.verdict.name.replace("_", " ")
         said = self.sentence if self.sentence.endswith(".") else self.sentence + "."
-        lines = [f"Verdict: {name}.", f"{self.policy} on {self.system}: {said}"]
+        meant = f"{self.in_short}: {VERDICTS[self.verdict.name]}."
+        lines = [f"{self.policy} on {self.system}: {said}", f"Verdict: {self.verdict.title}. {meant}"]
         if self.verdict.refused:
             return "\n".join([*lines, self.sensing])
         lines += filter(None, [self.advice, self._average() if self.leakage.entropy > 0 else ""])
@@ -344,10 +368,14 @@ class Audit:
     def _average(self) -> str:
         quantile, largest = self.worst_episodes
         whose = " by a filter that cannot be relied on here" if self.verdict.refused else ""
+        said = (
+            f"one in a hundred revealed more than {quantile:.3f} nats and the worst one {largest:.3f}{whose}."
+            if largest >= LEAST or self.verdict.refused
+            else f"not one revealed {LEAST:g} nats or more."
+        )
         return (
             "The leakage is an average over secrets and episodes; a single one may reveal more. Of the "
-            f"{len(self.realised)} episodes played, equally many per secret, one in a hundred revealed more "
-            f"than {quantile:.3f} nats and the worst one {largest:.3f}{whose}."
+            f"{len(self.realised)} episodes played, equally many per secret, {said}"
         )
 
     def _confidence(self) -> str:
@@ -360,7 +388,7 @@ class Audit:
         return f"{end} The lower end is {ERRORS:g} standard errors below the mean, a normal approximation."
 
     def _title(self) -> str:
-        return f"Audit of {self.policy} on {self.system}: {self.verdict.name.replace('_', ' ')}"
+        return f"Audit of {self.policy} on {self.system}: {self.in_short} ({self.verdict.title})"
 
     def _rows(self) -> list[tuple[str, str]]:
         """The main numbers by name."""

@@ -20,6 +20,8 @@ Made = TypeVar("Made")
 
 CERTIFIED, PROVEN_LEAK = "certifiable", "certified_leak"
 
+LITTLE = 0.05  # fraction of all there is to know up to which a leakage is called little
+
 SMALLEST = 1e-3  # nats; what is measured below is taken for this, which makes a curve flatter and never lower
 
 TRACKING = "tracking error, "  # how the name of such a quantity begins
@@ -29,7 +31,7 @@ BELIEVED = (CERTIFIED, PROVEN_LEAK)  # verdicts of an audit that do not refuse
 VERDICTS = {
     "replay_mismatch": "another policy made the transcripts",
     "model_does_not_fit": "the data contradict the model, so no leakage is stated",
-    "certifiable": "the upper bound of the policy's leakage may be believed",
+    "certifiable": "this audit can be relied on; whether that is little enough is yours to judge",
     "certified_leak": "nearly everything leaks",
     "no_upper_bound": "no method bounds the leakage of this kernel from above",
     "not_enough_particles": "the two sides of the bound are too far apart",

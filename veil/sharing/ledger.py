@@ -20,6 +20,7 @@ import os
 import secrets
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class LedgerError(ValueError):
 
 
 DecisionName = Literal["released", "blurred", "blind", "withheld", "fault", "gap"]
+
+ALARMED = "alarmed"  # counts steps that share nothing of their own since an alarm
 
 MISSING = ("fault", "gap")  # decisions of steps that had no state to share
 
@@ -208,6 +211,10 @@ def lines_of(path: Path, size: int) -> Iterator[bytes]:
             yield line
 
 
+def _decided(entry: Mapping[str, Any]) -> str:
+    return ALARMED if entry.get("alarmed") else str(entry.get("decision", ""))
+
+
 class Ledger:
     """A ledger that is open for one process; a second one is refused.
 
@@ -222,6 +229,7 @@ class Ledger:
         stream: the random name.
         head: digest of the last line.
         charges: nats of each entry that was found, in their order.
+        decisions: how many entries have each decision; ALARMED are those that are blind by an alarm.
         beliefs: at which step the belief with this digest was in force, for what was found.
     """
 
@@ -243,6 +251,7 @@ class Ledger:
             self._lock()
             self._offsets, self._steps = array("q"), dict[int, int]()
             self.charges, self.beliefs = array("d"), dict[str, int]()
+            self.decisions = Counter[str]()
             self.note, self.stream = "", ""
             self.head, self._end, self._ready = START, 0, 0
             self._open()
@@ -323,6 +332,7 @@ class Ledger:
     def _remember(self, entry: Entry) -> None:
         self._steps[int(entry[STEP])] = len(self._offsets)
         self.charges.append(float(entry.get("charge", 0.0)))
+        self.decisions[_decided(entry)] += 1
         if "belief" in entry:
             self.beliefs[entry["belief"]] = int(entry[STEP])
         self._offsets.append(self._end)
@@ -346,6 +356,7 @@ class Ledger:
         self._write(b"".join(lines))
         self.head = heads[-1]
         for entry, line in zip(entries, lines, strict=True):
+            self.decisions[_decided(entry)] += 1
             self._steps[entry[STEP]] = len(self._offsets)
             self._offsets.append(place)
             place += len(line)
@@ -421,13 +432,14 @@ class MemoryLedger:
     def __init__(self, about: Mapping[str, Any]):
         self.about, self.note, self.head, self.stream = dict(about), "", START, ""
         self._entries = dict[int, Entry]()
-        self.charges, self.beliefs = (), {}
+        self.charges, self.beliefs, self.decisions = (), {}, Counter[str]()
 
     def append(self, *entries: Mapping[str, Any]) -> list[str]:
         """Remember entries; gives their digests."""
         heads = list[str]()
         for entry in entries:
             self.head = chained(entry, self.head)[0]
+            self.decisions[_decided(entry)] += 1
             heads.append(self.head)
             self._entries[entry["step"]] = {**entry, CHAIN: self.head}
         return heads

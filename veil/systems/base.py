@@ -11,6 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from veil.laws import Gaussian, Grid
@@ -183,6 +184,14 @@ class System(eqx.Module):
                 f"The series of this system are {', '.join(named) or 'none'}, as its exogenous_fields say; "
                 f"given are {', '.join(have) or 'none'}. Write `series: Series` among the fields of the "
                 f"class and give Series({{{example}}})."
+            )
+        rows, step = None if given is None else given.seconds, self.step_seconds
+        if rows is None or step is None or isinstance(step, Tracer):
+            return
+        if abs(rows - float(step)) > 1e-3 * rows:
+            raise ValueError(
+                f"The series ({', '.join(named)}) have a row every {rows:g} s, and a step of this system "
+                f"takes {float(step):g} s. Resample them, or state another step_seconds."
             )
 
     @abc.abstractmethod

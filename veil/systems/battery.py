@@ -5,7 +5,7 @@ charge with the operator of a fleet, who answers with a limit on the current. Th
 asks for is a drive cycle: a public series.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import equinox as eqx
 import jax
@@ -74,6 +74,7 @@ class Battery(System):
         voltage_sd: error of the volt meter, mV.
         limit_sd: noise of the operator's limit.
         distortion_weights: weights of the squared errors of (voltage, charge), in mV and per mille.
+        open_circuit: voltage at rest in V as a function of the state of charge, which is public.
     """
 
     prior: Prior = eqx.field(default_factory=lambda: finite_prior(CELLS))
@@ -85,6 +86,9 @@ class Battery(System):
     voltage_sd: Scalar = eqx.field(default=3.0, converter=as_number)
     limit_sd: Scalar = eqx.field(default=0.02, converter=as_number)
     distortion_weights: Pair = eqx.field(default=(1.0, 1.0), converter=pair)
+    open_circuit: Callable[[Scalar], Scalar] = eqx.field(
+        static=True, default_factory=lambda: open_circuit_voltage
+    )
 
     secret_fields = (
         Field("R0", "mOhm", 0.0, 1000.0),
@@ -114,8 +118,8 @@ class Battery(System):
         """A rested cell at an uncertain state of charge, the same for every secret."""
         del secret
         charge, spread = self.initial_charge
-        slope = 1e3 * jax.grad(open_circuit_voltage)(charge)
-        mean = jnp.stack([1e3 * open_circuit_voltage(charge), charge, jnp.zeros_like(charge)])
+        slope = 1e3 * jax.grad(self.open_circuit)(charge)
+        mean = jnp.stack([1e3 * self.open_circuit(charge), charge, jnp.zeros_like(charge)])
         factor = jnp.zeros((3, 3), mean.dtype)
         factor = factor.at[0, 0].set(jnp.sqrt((slope * spread) ** 2 + 4.0 * self.voltage_sd**2))
         share = slope * spread / factor[0, 0]  # correlation of voltage and charge
@@ -133,8 +137,8 @@ class Battery(System):
         charge = state[1] - current * self.dt / (_HOUR * capacity)
         keep = jnp.exp(-self.dt / (inner * storage))  # mΩ · kF = s
         polarisation = keep * state[2] + inner * (1.0 - keep) * current
-        voltage = 1e3 * open_circuit_voltage(charge) - polarisation - series * current
-        slope = 1e3 * jax.grad(open_circuit_voltage)(charge)
+        voltage = 1e3 * self.open_circuit(charge) - polarisation - series * current
+        slope = 1e3 * jax.grad(self.open_circuit)(charge)
         # Noise of charge and polarisation moves the voltage as well: C = J diag(sd²) Jᵀ, factored.
         voltage_sd = jnp.sqrt(self.voltage_sd**2 + (slope * self.charge_sd) ** 2 + self.polarisation_sd**2)
         mean = jnp.stack([voltage, charge, polarisation])

@@ -133,7 +133,32 @@ class WithPrior(Variant):
         return self.inner.transition(secret, state, external)
 
 
-class WithResolution(Variant):
+class SamePlant(Variant):
+    """A system that moves as another one does, under another sensor or with other series."""
+
+    @property
+    def prior(self) -> Prior:
+        """As in the inner system."""
+        return self.inner.prior
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """As in the inner system."""
+        return self.inner.initial(secret)
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """As in the inner system."""
+        return self.inner.transition(secret, state, external)
+
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """Those of the inner system."""
+        return self.inner.scenarios()
+
+    def misspecified_models(self) -> Mapping[str, System]:
+        """Those of the inner system."""
+        return self.inner.misspecified_models()
+
+
+class WithResolution(SamePlant):
     """A system whose sensor rounds, and whose releases are emitted on a public grid.
 
     The states themselves stay real numbers; what the owner reads is rounded.
@@ -152,11 +177,6 @@ class WithResolution(Variant):
         self.inner, self.states, self.outputs = inner, tuple(states), tuple(outputs)
 
     @property
-    def prior(self) -> Prior:
-        """As in the inner system."""
-        return self.inner.prior
-
-    @property
     def state_fields(self) -> tuple[Field, ...]:
         """Those of the inner system, each with its resolution."""
         pairs = zip(self.inner.state_fields, self.states, strict=True)
@@ -168,24 +188,8 @@ class WithResolution(Variant):
         pairs = zip(self.inner.shared_fields, self.outputs, strict=True)
         return tuple(replace(field, resolution=step) for field, step in pairs)
 
-    def initial(self, secret: Secret) -> Gaussian:
-        """As in the inner system."""
-        return self.inner.initial(secret)
 
-    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
-        """As in the inner system."""
-        return self.inner.transition(secret, state, external)
-
-    def scenarios(self) -> tuple[Scenario, ...]:
-        """Those of the inner system."""
-        return self.inner.scenarios()
-
-    def misspecified_models(self) -> Mapping[str, System]:
-        """Those of the inner system."""
-        return self.inner.misspecified_models()
-
-
-class WithSeries(Variant):
+class WithSeries(SamePlant):
     """A system with other exogenous series: another week, another tariff, or another first row.
 
     Attributes:
@@ -203,27 +207,6 @@ class WithSeries(Variant):
     def series(self) -> Series:
         """The series given."""
         return self.given
-
-    @property
-    def prior(self) -> Prior:
-        """As in the inner system."""
-        return self.inner.prior
-
-    def initial(self, secret: Secret) -> Gaussian:
-        """As in the inner system."""
-        return self.inner.initial(secret)
-
-    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
-        """As in the inner system."""
-        return self.inner.transition(secret, state, external)
-
-    def scenarios(self) -> tuple[Scenario, ...]:
-        """Those of the inner system."""
-        return self.inner.scenarios()
-
-    def misspecified_models(self) -> Mapping[str, System]:
-        """Those of the inner system."""
-        return self.inner.misspecified_models()
 
 
 def with_resolution(system: System, resolution: float | Mapping[str, float]) -> System:
@@ -267,7 +250,7 @@ def without_sensor(system: System) -> System:
 
 def name_of(system: System) -> str:
     """The name of a system in tables, files and reports; a sensor or other series do not change it."""
-    while isinstance(system, WithResolution | WithSeries):
+    while isinstance(system, SamePlant):
         system = system.inner
     return system_name(type(system).__name__)
 
