@@ -139,13 +139,8 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
             made = simulated(name, system, steps, seed)
             key = f"recording-{len(names):02d}"
             names[key], data[key] = name, made
-            np.savez(
-                place / f"{key}.npz",
-                readings=made.readings,
-                inputs=made.inputs,
-                held_in=held_in,
-                **made.extra,
-            )
+            kept = {"readings": made.readings, "inputs": made.inputs, "held_in": np.array(held_in)}
+            np.savez(place / f"{key}.npz", allow_pickle=False, **kept, **made.extra)
             began = time.perf_counter()
             found = fit(system, read_recording(made.columns), settings)
             seconds[key, "Veil"] = time.perf_counter() - began
@@ -190,9 +185,9 @@ def _told(
             }
     note = (
         "Held-out log score, nats per step, mean over recordings; difference to Veil's with its standard "
-        f"error over pairs. {len(names)} recordings of {steps} steps, the last 30 % held out. Time of a fit: the "
-        "first, with compilation, and the median of the others. darkgreybox is told the heating power, Veil "
-        "is not."
+        f"error over pairs. {len(names)} recordings of {steps} steps, the last 30 % held out. Time of a fit: "
+        "the first, with compilation, and the median of the others. darkgreybox is told the heating power, "
+        "Veil is not."
     )
     columns = ["system", "", "log score", "less Veil's", "first fit", "later fits"]
     report.table("System identification on simulated recordings", columns, rows, note)

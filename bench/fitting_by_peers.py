@@ -112,7 +112,7 @@ def by_darkgreybox(readings: np.ndarray, outdoor: np.ndarray, heat: np.ndarray, 
     """
     known = {"Ta": outdoor, "Ph": heat}
     first = {"value": readings[0], "vary": False}
-    positive = {"min": 1e-3, "max": 1e3}
+    positive = {"min": 0.5, "max": 1e3}  # below it the peer's steps of an hour are not stable
     one = {"Ti0": first, "Ria": {"value": 7.0, **positive}, "Ci": {"value": 8.0, **positive}}
     two = {
         "Ti0": first,
@@ -145,7 +145,10 @@ def by_darkgreybox(readings: np.ndarray, outdoor: np.ndarray, heat: np.ndarray, 
         rows = slice(steps + 1)
         model = kind(start, rec_duration=1.0)
         given = {name: values[rows] for name, values in known.items()}
-        model.fit(given, readings[rows], method="leastsq", obj_func=errors)
+        try:
+            model.fit(given, readings[rows], method="leastsq", obj_func=errors)
+        except ValueError:  # how the peer tells that it diverged
+            return np.full(len(readings) - 1, np.inf)
         return one_step(model.model, model.params.copy(), slice(None))
 
     tries = [
@@ -158,28 +161,27 @@ def by_darkgreybox(readings: np.ndarray, outdoor: np.ndarray, heat: np.ndarray, 
     return fitted(kind, start, held_in, errors)
 
 
+def predicted(peer: str, data: dict[str, np.ndarray]) -> np.ndarray:
+    """One-step predictions of a recording by a peer."""
+    held_in = int(data["held_in"])
+    if peer in KINDS:
+        return by_jax_sysid(peer, data["readings"], data["inputs"], held_in)
+    return by_darkgreybox(data["readings"][:, 0], data["outdoor"], data["heat"], held_in)[:, None]
+
+
 def main(folder: Path) -> None:
     """Predict every recording by every peer that it suits."""
     found = []
     for path in sorted(folder.glob("recording-*.npz")):
         data = dict(np.load(path))
-        held_in = int(data["held_in"])
-        peers = {
-            kind: lambda kind=kind, d=data, h=held_in: by_jax_sysid(kind, d["readings"], d["inputs"], h)
-            for kind in KINDS
-        }
-        if "heat" in data:
-            peers["darkgreybox"] = lambda d=data, h=held_in: by_darkgreybox(
-                d["readings"][:, 0], d["outdoor"], d["heat"], h
-            )[:, None]
-        for peer, predict in peers.items():
+        for peer in (*KINDS, "darkgreybox") if "heat" in data else tuple(KINDS):
             began = time.perf_counter()
             with contextlib.redirect_stdout(io.StringIO()):
-                predictions = predict()
+                predictions = predicted(peer, data)
             seconds = time.perf_counter() - began
-            found.append({"recording": path.stem, "peer": peer, "seconds": seconds})
-            np.save(folder / f"{path.stem}-{len(found)}.npy", predictions)
-            found[-1]["predictions"] = f"{path.stem}-{len(found)}.npy"
+            name = f"predictions-{len(found):02d}.npy"
+            np.save(folder / name, predictions)
+            found.append({"recording": path.stem, "peer": peer, "seconds": seconds, "predictions": name})
     (folder / "peers.json").write_text(json.dumps(found))
 
 
