@@ -30,7 +30,7 @@ house: .venv/.base ## how far apart things are in the code, beside version 0.1; 
 torture: .venv/.dev ## kill a live stream 300 times, attack its files 100 times, look for anything that readers could notice
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --kills 300 --steps 2000
 
-bench: .venv-bench/.bench ## speed and memory against peers, in an environment of its own; adds to bench/history.jsonl
+bench: .venv-bench/.bench .venv-peers/.peers ## speed, memory and fits against peers, in environments of their own; adds to bench/history.jsonl
 	$(BENCH)/python -m bench.run --write
 
 bench-quick: .venv-bench/.bench ## the hot loops only, in three minutes, against the last entry of the history
@@ -59,7 +59,7 @@ reproduce-full: .venv/.base ## the same with five seeds of the printed learner, 
 	@$(BIN)/python -m paper.reproduction --full --publish paper
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-bench .venv-pybamm build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-peers .venv-pybamm build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(1): environment, $(2): what to install
@@ -85,3 +85,10 @@ endef
 
 .venv-pybamm/.pybamm: $(LOCKS)
 	$(call install,.venv-pybamm,-e '.[pybamm]')
+
+# Without the constraints of Veil: these peers ask for an older jax. They run as a program of their own.
+.venv-peers/.peers: bench/requirements-fitting.txt
+	@test -x .venv-peers/bin/python || { echo "Creating .venv-peers ..."; $(PYTHON) -m venv .venv-peers; }
+	@echo "Installing into .venv-peers (a minute or two, once) ..."
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements-fitting.txt
+	@touch $@

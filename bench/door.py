@@ -11,6 +11,7 @@ from bench.mixture_inputs import inputs
 from bench.timing import Job, race
 from veil import leakage
 from veil.laws import Components, gaussian, grouped
+from veil.leakage.pair_sums import WIDE
 
 SECRETS = 4
 ASKED = {"equal groups": 5.0, "ragged groups": 10.0}  # times the kernel
@@ -19,11 +20,11 @@ SIZES = {"regime_adaptive": 5184, "closed_form": 4096}
 
 
 def kernel(method: str, components: Components) -> Job:
-    """The program that the method is about, on the layout of a belief."""
+    """The program that the method is about, on the layout of a belief, compiled as the door compiles."""
     if method == "regime_adaptive":
-        entropy = jax.jit(leakage.kl_entropy)
+        entropy = jax.jit(leakage.kl_entropy, compiler_options=WIDE)
         return lambda: entropy(components.log_weights, components.parts)
-    bound = jax.jit(leakage.closed_form)
+    bound = jax.jit(leakage.closed_form, compiler_options=WIDE)
     return lambda: bound(components)
 
 
@@ -56,13 +57,15 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
         rows.append([f"{method}, {count}", "kernel", report.duration(base.seconds), "", ""])
         for name in labels:
             ratio = timed[name].seconds / base.seconds
-            ratios[f"{method}, {name}"] = ratio
-            noise[f"{method}, {name}"] = timed[name].noise + base.noise
+            # Another name than before the kernel was compiled so: those ratios were to a slower one.
+            kept = f"{method}, {name}, wide kernel"
+            ratios[kept], noise[kept] = ratio, timed[name].noise + base.noise
             passed = report.verdict(ratio, at_most=ASKED[name])
             row = ["", name, report.duration(timed[name].seconds), f"{ratio:.1f}"]
             rows.append([*row, f"≤ {ASKED[name]:.0f} {passed}"])
     note = (
-        "Kernels: kl_entropy for regime_adaptive, closed_form for closed_form; float32, compiled. Doors: "
+        "Kernels: kl_entropy for regime_adaptive, closed_form for closed_form; float32, compiled for wide "
+        "registers as the door. Doors: "
         f"numpy in, a bound in nats out. Ragged: shares of {', '.join(map(str, RAGGED))}."
     )
     columns = ["method, components", "", "time", "times the kernel", "asked"]

@@ -66,7 +66,7 @@ def compare(found: dict[str, dict], *, load: float, write: bool, version: str | 
     now, past = ratios(found), entries()
     if not now:
         return
-    shown = past[-6:]
+    shown = past[-2:]  # more do not fit beside the names
     title = version or _version()
     rows = [
         [name, *(_number(entry["ratios"].get(name)) for entry in shown), _number(value)]

@@ -18,6 +18,7 @@ Comparison = Literal[
     "learning",
     "live",
     "charges",
+    "fitting",
 ]
 COMPARISONS = get_args(Comparison)
 QUICK = ("mixture_entropy", "particle_filter", "door")  # what the history keeps

@@ -225,6 +225,43 @@ def test_large_mixtures_are_bounded_in_mixed_precision_within_the_error_told(siz
         assert truth <= value <= truth + 2.0 * value.error
 
 
+@pytest.mark.parametrize(("size", "reach"), [(2, 0.8), (4, 0.8), (2, 20.0)])
+def test_narrow_components_far_apart_and_lone_secrets_keep_the_error_told(size, reach):
+    """Standard deviations near 0.01; secrets of one to 500 components with unequal weights.
+
+    At positions up to 20 the sums are formed by differences in float64, without an error to tell.
+    """
+    generator = np.random.default_rng(60 + size)
+    sizes = (1, 500, 3, 70, 1, 130)
+    count = sum(sizes)
+    secret = generator.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    weight = generator.dirichlet(np.full(count, 0.2)) + 1e-30
+    centres = generator.uniform(-reach, reach, (40, size))
+    mean = centres[generator.integers(0, 40, count)] + 0.02 * generator.standard_normal((count, size))
+    covariance = 1e-4 * random_covariances(generator, count, size)
+    for alpha in (0.5, 0.3):
+        value = mutual_information(secret, weight, mean, covariance, "kl_chernoff", alpha=alpha)
+        truth = _paper_by_numpy(secret, weight / weight.sum(), mean, covariance, alpha)
+        assert (value.error is None) == (reach > 10.0)
+        error = value.error or 1e-9
+        assert 0.0 < error < 1e-5
+        assert truth - 1e-9 <= value <= truth + 2.0 * error
+
+
+def test_a_component_without_weight_changes_nothing_however_narrow():
+    secret, weight, mean, covariance = random_mixture(np.random.default_rng(61))
+    wider = (
+        np.append(secret, secret[0]),
+        np.append(weight, 0.0),
+        np.concatenate([mean, mean[:1] + 5.0]),
+        np.concatenate([covariance, 1e-13 * covariance[:1]]),
+    )
+    for method in ("regime_adaptive", "matched", "coupled"):
+        assert mutual_information(*wider, method) == mutual_information(
+            secret, weight, mean, covariance, method
+        )
+
+
 def test_a_large_mixture_too_narrow_for_products_is_bounded_by_differences():
     generator = np.random.default_rng(40)
     count = 600

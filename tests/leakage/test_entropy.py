@@ -256,6 +256,7 @@ def test_powers_of_two_are_right_to_the_last_digit_and_so_is_their_slope():
     slope = jax.vmap(jax.grad(power_of_two))(jnp.asarray(exponent[::1000]))
     assert np.asarray(slope, float) == pytest.approx(exact[::1000] * np.log(2.0), rel=4e-7)
     assert 0.0 < float(power_of_two(jnp.asarray(-1e30, jnp.float32))) < 1e-37
+    assert np.isnan(float(power_of_two(jnp.asarray(np.nan, jnp.float32))))
 
 
 @pytest.mark.study

@@ -37,7 +37,7 @@ class Sensor(eqx.Module):
     Attributes:
         seen: which coordinates of the state are read.
         step: of the digits of each coordinate; 0 for exact ones and for those that are not read.
-        rounded: whether any step is positive.
+        rounded: whether likelihoods count the width of the steps; not where it is small beside the noise.
     """
 
     seen: tuple[bool, ...] = eqx.field(static=True)

@@ -31,6 +31,8 @@ LARGEST_MEMORY, LONGEST_TAIL = 1.5, 0.45
 
 STARTS, DESCENTS = 64, 3  # points that are tried, and from how many of them the likelihood is climbed
 
+FEW, NEGLIGIBLE = 3, 0.01  # a climb ends when this many steps gain less than this many nats together
+
 FIRST_CLIMB = 12  # iterations of each of these climbs; the best one goes on
 
 
@@ -289,12 +291,21 @@ def climb(
                 known[mark] = float(value), slope * first, bent
         return known[mark]
 
+    count, heights = float(np.sum(np.asarray(weights))), list[float]()
+
+    def enough(intermediate_result: optimize.OptimizeResult) -> None:
+        """Stop when several steps together gain less than what the data can tell."""
+        heights.append(count * float(intermediate_result.fun))
+        if len(heights) > FEW and heights[-1 - FEW] - heights[-1] < NEGLIGIBLE:
+            raise StopIteration
+
     found = optimize.minimize(
         lambda u: local(u)[0],
         range_.line(base[free]),
         jac=lambda u: local(u)[1],
         hess=lambda u: local(u)[2],
         method="trust-exact",
+        callback=enough,
         options={"maxiter": iterations, "gtol": 1e-6},
     )
     base[free] = range_.inside(np.asarray(found.x))[0]
@@ -377,7 +388,7 @@ class Uncertainty:
     at_limit: np.ndarray
 
 
-PROFILE_STEPS = 8  # values on each side at which a profile likelihood is evaluated at most
+PROFILE_STEPS = 5  # values on each side at which a profile likelihood is evaluated at most
 
 NEAR_LIMIT = 1e-3  # of the prior's spread: an estimate as close to its limit is at it
 
@@ -408,11 +419,11 @@ def _profile_error(
         for _ in range(PROFILE_STEPS):
             moved = start.copy()
             moved[place] = np.clip(row[place] + side * away, low[place] + 1e-6, high[place] - 1e-6)
-            there, value = climb(likelihood, unravel(like, jnp.asarray(moved)), others, weights, 12)
+            there, value = climb(likelihood, unravel(like, jnp.asarray(moved)), others, weights, 6)
             fall, reached = count * (value - top), abs(float(moved[place] - row[place]))
             if fall >= 2.0 or reached < 0.999 * away:
                 break
-            away, start = 1.6 * away, ravel(there)
+            away, start = 2.0 * away, ravel(there)
         found = max(found, 0.5 * reached * np.sqrt(2.0 / max(fall, 2.0)))
     return found
 
@@ -449,7 +460,7 @@ def _is_parabola(
 
 
 def uncertainty(
-    likelihood: Likelihood, parameters: Parameters, free: np.ndarray, weights: Array
+    likelihood: Likelihood, parameters: Parameters, free: np.ndarray, weights: Array, *, profiles: bool = True
 ) -> Uncertainty:
     """Standard errors from the curvature at the estimate, and from the likelihood beside it.
 
@@ -463,6 +474,7 @@ def uncertainty(
         parameters: the estimate.
         free: which were estimated.
         weights: of the steps that were used.
+        profiles: whether profile likelihoods may be computed, which takes time.
     """
     count, row = float(np.sum(np.asarray(weights))), ravel(parameters)
     hessian = count * np.asarray(_local(likelihood, jnp.asarray(row), weights)[2])
@@ -470,7 +482,7 @@ def uncertainty(
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     inverse = (vectors / np.maximum(values, 1e-6)) @ vectors.T
     size, errors = likelihood.centre.shape[0], np.sqrt(np.diag(inverse))
-    if not _is_parabola(likelihood, row, free, weights, inverse):
+    if profiles and not _is_parabola(likelihood, row, free, weights, inverse):
         wider = np.ones(len(inverse))
         for place in range(size):
             profile = _profile_error(likelihood, row, free, weights, place, float(errors[place]))

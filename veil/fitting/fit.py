@@ -180,7 +180,7 @@ def _individual(
         line = np.asarray(log_scores(rival, estimate_white(rival, weights, settings.seed))[0])
         rivals = (*rivals, rival_of(law, (line - score)[late]))
     tests = examine(flat[held], fitted, _recorded(system, data.sensor.seen), seconds, rivals)
-    first = uncertainty(likelihood, parameters, likelihood.free(family), weights)
+    first = uncertainty(likelihood, parameters, likelihood.free(family), weights, profiles=False)
     final = estimate_coloured(likelihood, parameters, family, everything)
     found = uncertainty(likelihood, final, likelihood.free(family), everything)
     predicted = np.asarray(data.states)[1:][used][held][:, likelihood.axes]

@@ -15,7 +15,7 @@ from veil.recordings.bound import Bound
 from veil.systems.base import System
 from veil.types import External, Secret, State
 
-FINE = 0.1  # a sensor step of at most this many sd of the noise is treated as if the last reading were exact
+FINE = 0.1  # a sensor whose steps are at most this many sd of the noise is taken as exact
 
 
 class Rows(eqx.Module):
@@ -63,15 +63,22 @@ def rows_of(system: System, log: Bound) -> Rows:
         system.prior.secrets[0], jnp.asarray(states[0], float), jnp.asarray(external[0], float)
     )
     sd = np.sqrt(np.sum(np.asarray(first.scale) ** 2, axis=1))
+    coarse = steps > FINE * np.minimum(sd, _roughness(log))
     return Rows(
         jnp.asarray(states[index], float),
         jnp.asarray(external[index], float),
         jnp.asarray(age[index][:-1]),
         jnp.asarray(used[:-1]),
         jnp.asarray(last),
-        Sensor(log.seen, jnp.asarray(steps, float), bool(np.any(steps > 0))),
-        bool(all(log.seen) and np.all(steps <= FINE * sd)),
+        Sensor(log.seen, jnp.asarray(steps, float), bool(np.any(coarse))),
+        bool(all(log.seen) and not np.any(coarse)),
     )
+
+
+def _roughness(log: Bound) -> Float[np.ndarray, " N"]:
+    """The noise of a step as the readings show it: what is left after a straight line through neighbours."""
+    bends = np.concatenate([np.diff(one.states, 2, axis=0) for one in log.stretches if one.steps > 2])
+    return np.std(bends, axis=0) / np.sqrt(6.0)
 
 
 def padded_length(steps: int) -> int:

@@ -52,7 +52,7 @@ LARGE = 512  # components above which methods choose the layout that is fastest,
 
 
 class Labelled(NamedTuple):
-    """A checked mixture: labels 0..K−1, weights that sum to one, mean zero, average covariance one."""
+    """A checked mixture: labels 0..K−1, positive weights of sum one, mean zero, average covariance one."""
 
     secret: np.ndarray
     weight: np.ndarray
@@ -85,13 +85,17 @@ def checked(secret, weight, mean, covariance) -> Labelled:
         if not np.all(np.isfinite(values)):
             where = _first(~np.isfinite(values))
             raise ValueError(f"{name} holds NaN or infinity at {where}; remove that component.")
-    _check_weights(secret, weight)
-    _check_covariances(weight, covariance)
-    labels = np.unique(secret, return_inverse=True)[1].reshape(-1)
-    weight = weight / weight.sum()
+    labels = _check_weights(secret, weight)
+    _check_covariances(covariance)
+    used = np.flatnonzero(weight)
+    labels, weight, mean, covariance = labels[used], weight[used] / weight.sum(), mean[used], covariance[used]
     # Information does not depend on origin and units: take those in which the average component is round.
-    change = _round_average(weight, covariance)
-    covariance = change @ (0.5 * (covariance + covariance.swapaxes(1, 2))) @ change.T
+    change = np.linalg.inv(np.linalg.cholesky(np.einsum("n,nij->ij", weight, covariance)))
+    # Both products by the change at once, as one matrix product: products of many tiny matrices are slow.
+    both = np.kron(change, change).T
+    even = 0.5 * (covariance + covariance.swapaxes(1, 2))
+    covariance = (even.reshape(-1, both.shape[0]) @ both).reshape(covariance.shape)
+    _check_narrowness(used, covariance)
     return Labelled(labels, weight, (mean - weight @ mean) @ change.T, covariance)
 
 
@@ -116,7 +120,8 @@ def _check_shapes(secret, weight, mean, covariance) -> None:
         raise ValueError(f"secret must hold integer labels, got {secret.dtype}; use secret.astype(int).")
 
 
-def _check_weights(secret, weight) -> None:
+def _check_weights(secret, weight) -> np.ndarray:
+    """The labels as 0..K−1, if the weights are those of a mixture."""
     if np.any(weight < 0):
         raise ValueError(f"weight is negative at {_first(weight < 0)}; weights are probabilities.")
     if abs(weight.sum() - 1.0) > TOLERANCE:
@@ -124,37 +129,41 @@ def _check_weights(secret, weight) -> None:
             f"weight sums to {weight.sum():.9g}, not to one (tolerance {TOLERANCE}); divide it by its sum."
         )
     labels, index = np.unique(secret, return_inverse=True)
-    empty = np.bincount(index.reshape(-1), weight) <= 0
+    index = index.reshape(-1)
+    empty = np.bincount(index, weight) <= 0
     if np.any(empty):
         raise ValueError(f"secret {labels[empty][0]} has no weight; drop its components.")
+    return index
 
 
-def _check_covariances(weight, covariance) -> None:
-    size = np.abs(covariance).max(axis=(1, 2), keepdims=True)
-    uneven = np.abs(covariance - covariance.swapaxes(1, 2)) > 1e-8 * size
+def _check_covariances(covariance) -> None:
+    size = np.abs(covariance.reshape(len(covariance), -1).T).max(axis=0)
+    uneven = np.abs(covariance - covariance.swapaxes(1, 2)) > 1e-8 * size[:, None, None]
     if np.any(uneven):
         n = np.argwhere(uneven)[0][0]
         raise ValueError(f"covariance of component {n} is not symmetric; average it with its transpose.")
-    least = _extremes(covariance)[0]
-    bad = least <= 1e-14 * size[:, 0, 0]
+    least = extremes(covariance)[0]
+    bad = least <= 1e-14 * size
     if np.any(bad):
         n = int(np.argmax(bad))
         raise ValueError(
             f"covariance of component {n} is not positive definite (least eigenvalue {least[n]:.3g}); "
             "add a noise floor to its diagonal."
         )
-    used = weight > 0
-    inverse = _round_average(weight, covariance)
-    narrow, wide = _extremes((inverse @ covariance @ inverse.T)[used])
+
+
+def _check_narrowness(used, covariance) -> None:
+    """The covariances of the components in use, in coordinates where the average component is round."""
+    narrow, wide = extremes(covariance)
     if narrow.min() <= NARROWEST * wide.max():
-        n = np.flatnonzero(used)[int(np.argmin(narrow))]
+        n = used[int(np.argmin(narrow))]
         raise ValueError(
             f"covariance of component {n} is too narrow for the others (variances differ by more than "
             f"{1 / NARROWEST:.0e}) for a trustworthy result; add a noise floor to its diagonal."
         )
 
 
-def _extremes(covariance) -> tuple[np.ndarray, np.ndarray]:
+def extremes(covariance) -> tuple[np.ndarray, np.ndarray]:
     """Least and largest eigenvalue of each matrix; in closed form up to two dimensions, which is faster."""
     if covariance.shape[1] > 2:
         values = np.linalg.eigvalsh(covariance)
@@ -165,20 +174,21 @@ def _extremes(covariance) -> tuple[np.ndarray, np.ndarray]:
     return middle - reach, middle + reach
 
 
-def _round_average(weight, covariance) -> np.ndarray:
-    """The matrix that makes the average covariance the identity."""
-    return np.linalg.inv(np.linalg.cholesky(np.einsum("n,nij->ij", weight, covariance)))
-
-
-def padded(mixture: Labelled) -> tuple[Components, int]:
+def padded(mixture: Labelled, *, tight: bool = False) -> tuple[Components, int]:
     """Components of one of a few sizes, and how many coordinates were added. Call under float64.
 
     Added components carry no weight; added coordinates are standard normal for every component, which
     changes no difference of entropies and no posterior. So few programs serve all inputs.
+
+    Args:
+        mixture: the components.
+        tight: add at most a sixteenth of them, at the price of more programs.
     """
     count = len(mixture.weight)
+    unit = 1 << max(count.bit_length() - 5, 0)
+    wide = -(-count // unit) * unit if tight else _round_up(count, SIZES)
     secrets = _round_up(int(mixture.secret.max()) + 1, GROUPS)
-    return _placed(mixture, np.arange(count), _round_up(count, SIZES), secrets, None)
+    return _placed(mixture, slice(count), wide, secrets, None)
 
 
 def laid_out(mixture: Labelled) -> tuple[Components, int]:
@@ -206,16 +216,26 @@ def _placed(mixture: Labelled, places, wide: int, secrets: int, stride: int | No
     mean = np.zeros((wide, deep))
     mean[places, :size] = mixture.mean
     scale = np.broadcast_to(np.eye(deep), (wide, deep, deep)).copy()
-    scale[places, :size, :size] = np.linalg.cholesky(mixture.covariance)
+    scale[places, :size, :size] = _cholesky(mixture.covariance)
     log_weights = np.full(wide, LOG_ZERO)
-    present = mixture.weight > 0
-    log_weights[places[present]] = np.log(mixture.weight[present])
+    log_weights[places] = np.log(mixture.weight)
     labels = np.full(wide, mixture.secret[-1], np.int32)  # a sorted mixture stays sorted
     labels[places] = mixture.secret
     if stride is not None:
         labels = np.repeat(np.arange(secrets, dtype=np.int32), stride)
     arrays = jax.device_put((labels, log_weights, mean, scale))
     return Components(arrays[0], arrays[1], Gaussian(arrays[2], arrays[3]), secrets, stride), deep - size
+
+
+def _cholesky(covariance) -> np.ndarray:
+    """Lower factors, entry by entry over all components: faster than one call of LAPACK for each."""
+    size = covariance.shape[1]
+    lower = [[np.zeros(len(covariance))] * size for _ in range(size)]
+    for i in range(size):
+        for j in range(i + 1):
+            rest = covariance[:, i, j] - sum(lower[i][k] * lower[j][k] for k in range(j))
+            lower[i][j] = np.sqrt(rest) if i == j else rest / lower[j][j]
+    return np.stack([np.stack(row, axis=1) for row in lower], axis=1)
 
 
 def _round_up(value: int, sizes: tuple[int, ...]) -> int:

@@ -1,12 +1,16 @@
 """Sums over all pairs of a large mixture, in mixed precision with a bound on the rounding error.
 
-Exponents are formed in double precision, exponentials in single, sums again in double. A relative error of
-the exponent then matters little: log Σ_j w_j exp(−D_j) moves by at most u Σ_j s_j D_j, where u = 2⁻²⁴ and s
-are the shares of the sum, and Σ_j s_j D_j ≤ −log Σ_j w_j exp(−D_j), as relative entropies are not negative.
+Differences and products that cancel are formed in double precision, powers in single. A relative error of an
+exponent then matters little. With terms w_j exp(−D_j), sum Z and shares s_j = w_j exp(−D_j) / Z of the sum,
+log Z moves by at most Σ_j s_j |δD_j|, and Σ_j s_j D_j ≤ −log Z, as relative entropies are not negative. The
+weight stands in the exponent as well: Σ_j s_j (D_j − log w_j) is the entropy of s less log Z, hence at most
+log N − log Z.
 
-Loops end at the number of components in use, so that padding costs nothing. There are no derivatives here.
+A loop goes over many rows, with some columns unrolled in it, so that exponents, powers and sums stay in
+registers; the loop is long enough to be worth sharing between the cores. There are no derivatives here.
 """
 
+import math
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -16,89 +20,107 @@ from jaxtyping import Array, Float, Int
 from veil import linalg
 from veil.leakage.entropy import LOG_TWO, Prepared, bilinear, power_of_two
 
-ROWS, COLUMNS = 256, 256  # pairs at a time: their exponents stay in the cache of a core
-
 # On processors with registers of 512 bits the compiler uses half of them unless told otherwise.
 WIDE = {"xla_cpu_prefer_vector_width": 512}
 
-# Units in the last place of single precision that a term may lose besides its exponent: the polynomial of the
-# exponential, a square root, three products.
-SPOILT = 4.0
+# Units in the last place of single precision that a sum may lose besides its exponents: the polynomial of the
+# power, a square root, a product, and half a unit for each level of the tree of sums.
+SPOILT = 6.0
+
+LEAST = -1e4  # power of two that stands for zero
 
 Rows = Float[Array, " N"]
 
-Single = Float[Array, "B C"]
+Features = Float[Array, "F B"]
+
+Column = Float[Array, " G"]
+
+Term = Callable[[Features, Column, Array], Float[Array, " B"]]
 
 
-def rounding_error(weights: Rows, *log_sums: Rows) -> Array:
-    """A bound on the error, in nats, of the weighted means of such logarithms of sums."""
-    lost = [jnp.sum(weights * (SPOILT - jnp.minimum(values, 0.0))) for values in log_sums]
-    return float(jnp.finfo(jnp.float32).eps) * sum(lost[1:], lost[0])
+def rounding_error(weights: Rows, log_kl: Rows, log_chernoff: Rows) -> Array:
+    """A bound on the error, in nats, of the weighted means of the logarithms of both sums.
+
+    An exponent of the first is rounded once, by half a unit. In the second a divergence is made of six
+    rounded numbers, and its sum with the logarithm of the weight of two.
+    """
+    most = math.log(weights.shape[0])
+    kl, chernoff = jnp.minimum(log_kl, 0.0), jnp.minimum(log_chernoff, 0.0)
+    lost = 2.0 * SPOILT + 1.5 * most - 0.5 * kl - 3.0 * chernoff
+    return float(jnp.finfo(jnp.float32).eps) * jnp.sum(weights * lost)
 
 
-def kl_sums(prepared: Prepared, weights: Rows, count: Int[Array, ""]) -> Rows:
+def kl_sums(prepared: Prepared, log_weights: Rows, count: Int[Array, ""]) -> Rows:
     """Σ_j w_j exp(−KL(N_i ‖ N_j)) for every i below `count`.
 
     Args:
         prepared: the Gaussians, in float64 and in coordinates where they are about round.
-        weights: w_j; zero beyond `count`.
+        log_weights: log w_j.
         count: components in use.
     """
     rows, columns = bilinear(prepared)
+    *moments, one, own = rows.T
+    *natural, start, _ = columns
+    start = one * start + _powers(log_weights)
 
-    def pairs(first: Array, start: Array) -> Single:
-        left = lax.dynamic_slice_in_dim(rows, first, ROWS)
-        right = lax.dynamic_slice_in_dim(columns, start, COLUMNS, axis=1)
-        return power_of_two(jnp.minimum(left @ right, 0.0).astype(jnp.float32))
+    def term(row: Features, column: Column, start: Array) -> Float[Array, " B"]:
+        exponent = row[-1] + start
+        for i in range(len(natural)):
+            exponent = exponent + column[i] * row[i]
+        return power_of_two(exponent.astype(jnp.float32))
 
-    every = jnp.zeros((weights.shape[0] // ROWS,), count.dtype)
-    return _sums(pairs, weights, count, every, jnp.full_like(every, count))
+    whole, size = jnp.zeros_like(count)[None], prepared.mean.shape[1]
+    block = (rows.shape[0], 128 // size)
+    return _sums(term, [*moments, own], [*natural, start], block, whole, whole + count)
 
 
 def chernoff_sums(
-    prepared: Prepared, weights: Rows, labels: Int[Array, " N"], count: Int[Array, ""], alpha: Array
+    prepared: Prepared, log_weights: Rows, labels: Int[Array, " N"], secrets: int, count: Array, alpha: Array
 ) -> Rows:
     """Σ_j w_j exp(−C_α(N_i ‖ N_j)) over the components j with the label of i, for every i below `count`.
 
     Args:
         prepared: the Gaussians, in float64, sorted by label.
-        weights: w_j; zero beyond `count`.
+        log_weights: log w_j.
         labels: in ascending order.
+        secrets: how many labels there can be.
         count: components in use.
         alpha: of the Chernoff divergence.
     """
     size = prepared.mean.shape[1]
+    places = [(i, j) for i in range(size) for j in range(i + 1)]
+    covariance = [prepared.covariance[:, i, j] for i, j in places]
     first_scale, second_scale = jnp.exp((alpha - 1.0) * prepared.log_det), jnp.exp(-alpha * prepared.log_det)
+    factor = ((-0.5 / LOG_TWO) * alpha * (1.0 - alpha)).astype(jnp.float32)
 
-    def pairs(first: Array, start: Array) -> Single:
-        def row(values: Array) -> Array:
-            return lax.dynamic_slice_in_dim(values, first, ROWS)[:, None]
+    def term(row: Features, column: Column, start: Array) -> Float[Array, " B"]:
+        entries = {place: row[k] + column[k] for k, place in enumerate(places)}
+        mixed = [[entries[i, j] for j in range(i + 1)] for i in range(size)]
+        apart = [row[len(places) + i] - column[len(places) + i] for i in range(size)]
+        distance, volume = _distance(mixed, apart, row[-1] * column[-2])
+        exponent = factor * distance + start.astype(jnp.float32)
+        return power_of_two(exponent) * lax.rsqrt(volume)
 
-        def column(values: Array) -> Array:
-            return lax.dynamic_slice_in_dim(values, start, COLUMNS)[None, :]
-
-        mixed = [
-            [
-                (1.0 - alpha) * row(prepared.covariance[:, i, j])
-                + alpha * column(prepared.covariance[:, i, j])
-                for j in range(i + 1)
-            ]
-            for i in range(size)
-        ]
-        apart = [row(prepared.mean[:, i]) - column(prepared.mean[:, i]) for i in range(size)]
-        distance, determinant = _distance(mixed, apart)
-        volume = row(first_scale) * column(second_scale) * determinant  # at least one
-        exponent = (-0.5 / LOG_TWO) * alpha * (1.0 - alpha) * distance
-        value = power_of_two(exponent.astype(jnp.float32)) * lax.rsqrt(volume.astype(jnp.float32))
-        return jnp.where(row(labels) == column(labels), value, 0.0)
-
-    low = jnp.searchsorted(labels, labels[::ROWS], side="left").astype(count.dtype)
-    high = jnp.searchsorted(labels, labels[ROWS - 1 :: ROWS], side="right").astype(count.dtype)
-    return _sums(pairs, weights, count, low, jnp.minimum(high, count))
+    means = [*prepared.mean.T]
+    rows = [*((1.0 - alpha) * entry for entry in covariance), *means, first_scale]
+    columns = [*(alpha * entry for entry in covariance), *means, second_scale, _powers(log_weights)]
+    every = jnp.arange(secrets, dtype=labels.dtype)
+    low, high = (jnp.searchsorted(labels, every, side=side).astype(count.dtype) for side in ("left", "right"))
+    return _sums(term, rows, columns, (-(-labels.shape[0] // 4), 16 // size), low, jnp.minimum(high, count))
 
 
-def _distance(matrix: linalg.Entries, vector: list[Array]) -> tuple[Array, Array]:
-    """vectorᵀ matrix⁻¹ vector and the determinant, with one division per dimension."""
+def _powers(log_weights: Rows) -> Rows:
+    return jnp.maximum(log_weights / LOG_TWO, LEAST)
+
+
+def _distance(matrix: linalg.Entries, vector: list[Array], scale: Array) -> tuple[Array, Array]:
+    """vectorᵀ matrix⁻¹ vector, and the determinant times `scale`, which is at least one; in float32."""
+    if len(vector) == 2:  # Cramer's rule, with the one division in single precision
+        (first,), (both, last) = matrix
+        x, y = vector
+        adjugate = (x * last - y * both) * x + (y * first - x * both) * y
+        volume = (scale * (first * last - both * both)).astype(jnp.float32)
+        return (scale * adjugate).astype(jnp.float32) / volume, volume
     unit: linalg.Entries = []
     inverses: list[Array] = []
     offsets: list[Array] = []
@@ -112,30 +134,61 @@ def _distance(matrix: linalg.Entries, vector: list[Array]) -> tuple[Array, Array
         inverses.append(1.0 / pivot)
         offsets.append(vector[i] - sum(unit[i][k] * offsets[k] for k in range(i)))
         distance, determinant = distance + offsets[i] ** 2 * inverses[i], determinant * pivot
-    return distance, determinant
+    return distance.astype(jnp.float32), (scale * determinant).astype(jnp.float32)
 
 
 def _sums(
-    pairs: Callable[[Array, Array], Single],
-    weights: Rows,
-    count: Int[Array, ""],
-    low: Int[Array, " blocks"],
-    high: Int[Array, " blocks"],
+    term: Term,
+    rows: list[Rows],
+    columns: list[Rows],
+    block: tuple[int, int],
+    low: Int[Array, " K"],
+    high: Int[Array, " K"],
 ) -> Rows:
-    """Σ_j pairs_ij w_j, for each block of rows over its own range of columns."""
-    last = weights.shape[0] - COLUMNS
+    """Σ_j term_ij for each i, over the j in the same range of components.
 
-    def rows(block: Array, sums: Rows) -> Rows:
-        def columns(part: Array, total: Array) -> Array:
-            # The last range is moved back into the array; what it has seen before gets no weight.
-            wanted = low[block] + part * COLUMNS
-            start = jnp.minimum(wanted, last)
-            fresh = start + jnp.arange(COLUMNS, dtype=start.dtype) >= wanted
-            own = jnp.where(fresh, lax.dynamic_slice_in_dim(weights, start, COLUMNS), 0.0)
-            return total + pairs(block * ROWS, start).astype(weights.dtype) @ own
+    Args:
+        term: of many rows and one column, from their features; the last of the column by itself.
+        rows: features of the rows.
+        columns: features of the columns; the last is a term of the exponent, with the weight in it.
+        block: how many rows at a time, and how many columns unrolled.
+        low: where each range begins; in ascending order.
+        high: where it ends.
+    """
+    height, unrolled = block
+    left = jnp.pad(jnp.stack(rows), ((0, 0), (0, height)), mode="edge")
+    right = jnp.pad(jnp.stack(columns, axis=1), ((0, unrolled), (0, 0)), mode="edge")
 
-        parts = -(-(high[block] - low[block]) // COLUMNS)
-        total = lax.fori_loop(jnp.zeros_like(parts), parts, columns, jnp.zeros(ROWS, weights.dtype))
-        return lax.dynamic_update_slice(sums, total, (block * ROWS,))
+    def one_range(place: Array, sums: Rows) -> Rows:
+        start, stop = low[place], high[place]
 
-    return lax.fori_loop(jnp.zeros_like(count), -(-count // ROWS), rows, jnp.zeros_like(weights))
+        def rows_of_block(index: Array, sums: Rows) -> Rows:
+            # The last block goes on into the next range, which overwrites that with its own sums.
+            at = start + index * height
+            own = lax.dynamic_slice_in_dim(left, at, height, axis=1)
+
+            def add(part: Array, total: Rows) -> Rows:
+                first = start + part * unrolled
+                these = lax.dynamic_slice_in_dim(right, first, unrolled)
+                inside = first + jnp.arange(unrolled, dtype=first.dtype) < stop
+                powers = these[:, -1] + jnp.where(inside, 0.0, LEAST)
+                sums = _tree(lambda k: term(own, these[k], powers[k]), 0, unrolled)
+                return total + sums.astype(total.dtype)
+
+            total = jnp.zeros(height, left.dtype)
+            total = lax.fori_loop(jnp.zeros_like(start), -(-(stop - start) // unrolled), add, total)
+            return lax.dynamic_update_slice(sums, total, (at,))
+
+        return lax.fori_loop(jnp.zeros_like(start), -(-(stop - start) // height), rows_of_block, sums)
+
+    zero = jnp.zeros_like(low[0])
+    sums = lax.fori_loop(zero, zero + low.shape[0], one_range, jnp.zeros(left.shape[1], left.dtype))
+    return sums[: rows[0].shape[0]]
+
+
+def _tree(term: Callable[[int], Array], first: int, stop: int) -> Array:
+    """The sum of the terms in pairs of pairs: fewer digits are lost than one by one."""
+    if stop - first == 1:
+        return term(first)
+    middle = (first + stop) // 2
+    return _tree(term, first, middle) + _tree(term, middle, stop)

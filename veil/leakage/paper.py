@@ -19,7 +19,7 @@ from veil.leakage.entropy import (
     standardised,
     within,
 )
-from veil.leakage.inputs import LARGE, Labelled, Nats, padded
+from veil.leakage.inputs import LARGE, Labelled, Nats, extremes, padded
 from veil.leakage.pair_sums import WIDE, chernoff_sums, kl_sums, rounding_error
 from veil.registry import LEAKAGE
 from veil.types import Key, Scalar
@@ -137,10 +137,10 @@ def _sorted_bounds(
     """The bounds of a large mixture sorted by secret, raised by their rounding error, and that error."""
     prepared, weights = prepare(components.parts), jnp.exp(components.log_weights)
     entropies = 0.5 * (prepared.log_det + prepared.mean.shape[1] * (1.0 + LOG_TWO_PI))
-    conditional = jnp.exp(components.log_conditional)
+    inside = (components.log_conditional, components.labels, components.secrets)
     sums = (
-        kl_sums(prepared, weights, count),
-        chernoff_sums(prepared, conditional, components.labels, count, alpha),
+        kl_sums(prepared, components.log_weights, count),
+        chernoff_sums(prepared, *inside, count, alpha),
     )
     logs = [jnp.log(jnp.maximum(each, jnp.finfo(each.dtype).tiny)) for each in sums]
     error = rounding_error(weights, *logs)
@@ -159,15 +159,18 @@ def _paper(mixture: Labelled, alpha: float) -> tuple[PaperBounds, float | None]:
     count = len(mixture.weight)
     if count <= LARGE or not _even(mixture):
         return _bounds(padded(mixture)[0], np.float64(alpha)), None
-    bounds, error = _bounds_large(padded(mixture.by_secret)[0], np.int32(count), np.float64(alpha))
+    bounds, error = _bounds_large(
+        padded(mixture.by_secret, tight=True)[0], np.int32(count), np.float64(alpha)
+    )
     return bounds, float(error)
 
 
 def _even(mixture: Labelled) -> bool:
     """Whether products of moments and precisions keep enough digits; differences are formed otherwise."""
-    reach = np.max(np.sum(mixture.mean**2, axis=1))
-    sharpness = np.max(np.trace(np.linalg.inv(mixture.covariance), axis1=1, axis2=2))
-    return bool((1.0 + reach) * sharpness * np.finfo(float).eps < ROUNDING["float64"])
+    narrow, wide = extremes(mixture.covariance)
+    reach, size = np.max(np.sum(mixture.mean**2, axis=1)), mixture.mean.shape[1]
+    cancelled = (1.0 + reach + np.max(wide)) * size / np.min(narrow)
+    return bool(cancelled * np.finfo(float).eps < ROUNDING["float64"])
 
 
 def sound(bound: Scalar, components: Components) -> Scalar:
