@@ -134,7 +134,7 @@ def bell(value, mean, sd):
 
 def hidden_on_a_grid(secret, shared, external, spread=SPREAD, first=FIRST):
     """log p(y | θ) of true x by quadrature over the hidden coordinate, given x; nothing is drawn."""
-    grid = np.linspace(-4.0, 4.0, 401)
+    grid = np.linspace(-4.0, 4.0, 161)
     width = grid[1] - grid[0]
     total = np.log(bell(shared[0, 0], 0.0, first[0, 0]))
     law = bell(grid, first[1, 0] / first[0, 0] * shared[0, 0], first[1, 1]) * width
@@ -165,7 +165,7 @@ def plane_on_a_grid(secret, shared, external, sd):
 
 
 def test_a_part_of_a_nonlinear_state_is_bounded_from_both_sides(float64):
-    """The hidden coordinate by quadrature given the shared one: 401 points, no particles."""
+    """The hidden coordinate by quadrature given the shared one: 161 points, no particles."""
     system = hidden(Bent)
     secrets = np.asarray(system.prior.secrets)
 
