@@ -98,7 +98,7 @@ def test_the_same_noise_is_recovered_by_the_reader_from_the_releases(system):
     with jax.enable_x64(True):
         records = play_episodes(nominal(system), policy, 6, np.arange(3), key=jr.key(2))
         record = jax.tree.map(lambda leaf: jnp.asarray(leaf[1]), records)
-        paths = jax.jit(GridMembership(policy).paths)(record.public)
+        paths = eqx.filter_jit(GridMembership(policy).paths)(record.public)
         readings = jnp.round(record.states[:-1] / STEP) * STEP
         secret, update = record.secret, eqx.filter_jit(policy.update_memory)
         memory = eqx.filter_jit(policy.init_memory)(secret, readings[0], key=jr.key(0))
