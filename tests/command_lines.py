@@ -22,10 +22,7 @@ def veil(*arguments):
 
 @contextlib.contextmanager
 def quick():
-    """Programs run once here: they need not be fast. Nothing is set for the other tests of the process."""
+    """Nothing is set for the other tests of the process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "prepare", lambda: None)
-        before = jax.config.read("jax_disable_most_optimizations")
-        jax.config.update("jax_disable_most_optimizations", True)
         yield
-        jax.config.update("jax_disable_most_optimizations", before)

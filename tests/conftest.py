@@ -1,5 +1,6 @@
 """Strict numerics for every test: shapes and types are checked, nothing is promoted silently."""
 
+import gc
 import signal
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from jaxtyping import install_import_hook
 install_import_hook("veil", "beartype.beartype")  # before anything imports the package
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+# Most programs of the tests run once, and compiling them takes longer. What tests start as a process of its
+# own is optimised as ever, and so is what asks for the fixture `optimised`.
+jax.config.update("jax_disable_most_optimizations", True)
+gc.set_threshold(50_000)  # traced programs are many objects, and they stay
 
 
 MOST_MAPS = 30_000
@@ -28,6 +33,14 @@ def few_programs():
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
+
+
+@pytest.fixture
+def optimised():
+    """What a test compiles is optimised as users have it: for claims about bits, and for what runs long."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(autouse=True)

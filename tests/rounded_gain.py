@@ -42,6 +42,11 @@ class Solver:
         self.cell, self.width = np.repeat(np.arange(len(self.readings)), inside), self.step / inside
         start = _normal(self.states, 0.0, float(plain.initial_sd)) * self.width
         self.start = start / start.sum()
+        # N(x; a x' + w, sd²) is N(x; a x', sd²) times a factor of x and one of x', which an input tilts.
+        self.moves = [
+            self.width * _normal(self.states[:, None], gain * self.states[None], self.noise)
+            for gain in self.gains
+        ]
         secrets, readings = system.prior.secrets, jnp.asarray(self.readings)[:, None]
 
         def laws(features, external, time):
@@ -76,12 +81,17 @@ class Solver:
             laws = laws * kernel[:, self.cell, place]
             gained = laws.sum(axis=1)
             total, masses = total + np.log(gained), masses * gained / (masses @ gained)
-            moved = [
-                _normal(self.states[:, None], gain * self.states[None] + external[t], self.noise) @ law
-                for gain, law in zip(self.gains, laws / gained[:, None], strict=True)
-            ]
-            laws = np.stack(moved) * self.width
+            laws = np.stack(
+                [self._moved(k, law, external[t]) for k, law in enumerate(laws / gained[:, None])]
+            )
         return Solved(np.array(found), total)
+
+    def _moved(self, k, law, shift):
+        """The law of the next state: a law of this one through the transition of a secret."""
+        tilt = shift / self.noise**2
+        assert abs(tilt) * REACH < 300.0, "the factors must not overflow"
+        moved = self.moves[k] @ (np.exp(-tilt * self.gains[k] * self.states) * law)
+        return np.exp(tilt * self.states - 0.5 * tilt * shift) * moved
 
 
 def _normal(value, mean, sd):

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_lines import quick
+from tests.command_lines import veil as within
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -98,7 +101,8 @@ def test_mistakes_are_answered_with_what_to_do(arguments, hint):
 
 
 def test_systems_are_listed_with_fields_units_and_secrets():
-    shown = veil("systems").stdout
+    with quick():
+        (_, shown, _), (_, checked, _) = within("systems"), within("systems", "platoon")
     for word in ("platoon", "idm_platoon", "gain", "speed [m/s]", "spacing [m]", "(0.4, 0.5)", "1.386 nats"):
         assert word in shown
-    assert "ready to use" in veil("systems", "platoon").stdout
+    assert "ready to use" in checked

@@ -101,7 +101,7 @@ def veil(*arguments):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    """Small sizes, programs that compile fast, and a count of trainings."""
+    """Small sizes, and a count of trainings."""
     calls = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "prepare", lambda: None)
@@ -111,10 +111,7 @@ def quick():
         patch.setattr(command, "FAST", SMALL)
         patch.setattr(command, "cores", lambda: 1)  # a second process would know nothing of all this
         patch.setattr(engine, "chargeable", lambda policy: False)
-        before = jax.config.read("jax_disable_most_optimizations")
-        jax.config.update("jax_disable_most_optimizations", True)
         yield calls
-        jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(scope="module")

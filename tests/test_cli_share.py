@@ -57,14 +57,11 @@ def veil(*arguments, given=()):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    """Programs run a few times here: they need not be fast. Nothing is set for the tests of other files."""
+    """Nothing is set for the tests of other files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(main, "prepare", lambda: None)
         patch.setattr(share, "keep_to_itself", lambda: None)
-        before = jax.config.read("jax_disable_most_optimizations")
-        jax.config.update("jax_disable_most_optimizations", True)
         yield
-        jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
-import jax
 import pytest
 
 from paper import study_budget, study_pybamm, study_resolution, study_systems
@@ -20,20 +19,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
-@pytest.fixture
-def hasty():
-    """What a page computes runs once: compiling takes longer than running."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def text_of(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_blocks_of_a_page_run(page, hasty, monkeypatch):
+def test_the_blocks_of_a_page_run(page, monkeypatch):
     monkeypatch.setattr(POLICIES, "_registered", dict(POLICIES._registered))  # a page may add one
     text = page.read_text(encoding="utf-8")
     namespace = {"__name__": f"docs.{page.stem}"}

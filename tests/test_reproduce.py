@@ -50,15 +50,6 @@ FUEL = r"1.24 & 1.29 & 1.25 \\ 1.24 & 1.30 & 1.25 \\ 1.25 & 1.34 & 1.26 \\ 1.26 
 MEAN = Mean(0.0, 0.01)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    """Programs run once here: they need not be fast."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 def numbers(text):
     return np.array([float(word) for word in re.findall(r"\d\.\d\d", text)]).reshape(4, -1)
 

@@ -112,6 +112,7 @@ def play_wary(system, steps=12):
     return policy, records
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("double", [False, True])
 def test_a_replay_finds_the_features_bit_for_bit_and_another_seed_does_not(double):
     with jax.enable_x64(double):

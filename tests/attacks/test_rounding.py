@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -97,16 +98,14 @@ def test_the_same_noise_is_recovered_by_the_reader_from_the_releases(system):
     with jax.enable_x64(True):
         records = play_episodes(nominal(system), policy, 6, np.arange(3), key=jr.key(2))
         record = jax.tree.map(lambda leaf: jnp.asarray(leaf[1]), records)
-        paths = GridMembership(policy).paths(record.public)
+        paths = eqx.filter_jit(GridMembership(policy).paths)(record.public)
         readings = jnp.round(record.states[:-1] / STEP) * STEP
-        secret = record.secret
-        memory = policy.init_memory(secret, readings[0], key=jr.key(0))
+        secret, update = record.secret, eqx.filter_jit(policy.update_memory)
+        memory = eqx.filter_jit(policy.init_memory)(secret, readings[0], key=jr.key(0))
         for t in range(6):
             if t > 0:
                 external = record.public.external[t - 1]
-                memory = policy.update_memory(
-                    memory, secret, readings[t - 1], external, readings[t], key=jr.key(0)
-                )
+                memory = update(memory, secret, readings[t - 1], external, readings[t], key=jr.key(0))
             assert np.allclose(paths[t], memory, atol=1e-6)
 
 

@@ -12,7 +12,7 @@ from tests.hidden_plane import FIRST, SPREAD, Hidden, hidden
 from veil.attacks.noiseless_filter import NoiselessFilter
 from veil.beliefs.innovations import compare
 from veil.evaluation.bounds import ParticleBounder, bounder_candidates
-from veil.evaluation.episodes import play_episodes
+from veil.evaluation.episodes import episode_numbers, in_batches, play_episodes, select_episodes, silent
 from veil.evaluation.evaluate import bound_batch, evaluate
 from veil.evaluation.scoring import MAIN, score
 from veil.evaluation.verdict import width_limit
@@ -74,9 +74,14 @@ def enclosed(system, policy, exact, episodes=120, steps=5, candidate=0):
     """
     bounder = bounder_candidates(system, policy)[candidate]
     records = play_episodes(nominal(system), policy, steps, np.arange(episodes), key=PLAY)
-    records = jax.tree.map(jnp.asarray, records)
-    given = jnp.arange(episodes, dtype=jnp.int32), jnp.asarray(steps, jnp.int32)
-    bound = jax.tree.map(np.asarray, bound_batch(bounder, records, *given, PLAY, OWN, False))
+    length = jnp.asarray(steps, jnp.int32)
+
+    def run(rows):
+        """The program of an evaluation, which others here have compiled."""
+        some = select_episodes(records, rows)
+        return bound_batch(bounder, some, episode_numbers(rows), length, PLAY, OWN, False)
+
+    bound = in_batches("two sides", run, np.arange(episodes), silent)
     scored = score(bound, np.asarray(records.index), np.asarray(system.prior.log_masses))
     public = jax.tree.map(np.asarray, records.public)
     found = np.stack([exact(public.shared[e], public.external[e]) for e in range(episodes)])
@@ -134,7 +139,7 @@ def bell(value, mean, sd):
 
 def hidden_on_a_grid(secret, shared, external, spread=SPREAD, first=FIRST):
     """log p(y | θ) of true x by quadrature over the hidden coordinate, given x; nothing is drawn."""
-    grid = np.linspace(-4.0, 4.0, 401)
+    grid = np.linspace(-4.0, 4.0, 161)
     width = grid[1] - grid[0]
     total = np.log(bell(shared[0, 0], 0.0, first[0, 0]))
     law = bell(grid, first[1, 0] / first[0, 0] * shared[0, 0], first[1, 1]) * width
@@ -165,7 +170,7 @@ def plane_on_a_grid(secret, shared, external, sd):
 
 
 def test_a_part_of_a_nonlinear_state_is_bounded_from_both_sides(float64):
-    """The hidden coordinate by quadrature given the shared one: 401 points, no particles."""
+    """The hidden coordinate by quadrature given the shared one: 161 points, no particles."""
     system = hidden(Bent)
     secrets = np.asarray(system.prior.secrets)
 

@@ -25,10 +25,11 @@ def masses(law, reach=24):
     """The probabilities of grid points by enumeration: the density there, normalised axis by axis."""
     axis = STEP * np.arange(-reach, reach + 1)
     points = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
-    dense = np.exp(np.asarray(jax.vmap(law.log_prob)(jnp.asarray(points))))
+    dense = np.exp(np.asarray(jax.jit(jax.vmap(law.log_prob))(jnp.asarray(points))))
     return points, dense * STEP**2
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("root", [ROOT, np.diag([0.25, 2.0])])
 def test_draws_have_the_gaussian_density_as_probability(float64, root):
     law = Gaussian(jnp.asarray(MEAN), jnp.asarray(root)).on_grid((STEP, STEP))
@@ -36,7 +37,7 @@ def test_draws_have_the_gaussian_density_as_probability(float64, root):
     assert abs(expected.sum() - 1.0) < 2e-8  # so that the density needs no constant of its own
     noise = jr.normal(jr.key(0), (200_000, law.noise_size))
     drawn = np.asarray(jax.jit(jax.vmap(law.sample))(noise))
-    assert np.array_equal(drawn, np.asarray(jax.vmap(lambda one: to_grid(one, (STEP, STEP)))(drawn)))
+    assert np.array_equal(drawn, np.asarray(jax.jit(jax.vmap(lambda one: to_grid(one, (STEP, STEP))))(drawn)))
     count = np.zeros(len(expected))
     side = round(len(points) ** 0.5)
     where = np.round(drawn / STEP).astype(int) + side // 2
@@ -54,6 +55,7 @@ def test_the_sum_over_a_grid_does_not_depend_on_where_the_mean_lies(float64):
         assert abs(total - 1.0) < 2.0 * np.exp(-2.0 * np.pi**2) * 1.001
 
 
+@pytest.mark.usefixtures("optimised")
 def test_no_low_bit_of_a_release_depends_on_the_mean(float64):
     """Without a grid a third of wrong means cannot have made a release: no noise leads from them to it."""
     other = 0.517
@@ -73,9 +75,9 @@ def test_no_low_bit_of_a_release_depends_on_the_mean(float64):
     plain = 0.3 + 0.3 * noise
     assert np.mean([reachable(value, other) for value in plain]) < 0.99
     law = diagonal_gaussian(jnp.asarray([0.3]), jnp.asarray([0.3])).on_grid((0.01,))
-    drawn = np.asarray(jax.vmap(law.sample)(jr.normal(jr.key(1), (20_000, 2))))[:, 0]
+    drawn = np.asarray(jax.jit(jax.vmap(law.sample))(jr.normal(jr.key(1), (20_000, 2))))[:, 0]
     wrong = diagonal_gaussian(jnp.asarray([other]), jnp.asarray([0.3])).on_grid((0.01,))
-    theirs = np.asarray(jax.vmap(wrong.sample)(jr.normal(jr.key(2), (20_000, 2))))[:, 0]
+    theirs = np.asarray(jax.jit(jax.vmap(wrong.sample))(jr.normal(jr.key(2), (20_000, 2))))[:, 0]
     # Every value that both make often is the same number to the last bit.
     ours, others = set(drawn.tolist()), set(theirs.tolist())
     likely = {value for value in ours if abs(value - other) < 0.6}
@@ -94,8 +96,8 @@ def test_a_draw_has_the_derivative_of_the_gaussian(float64):
     def drawn(mean):
         return Gaussian(mean, jnp.asarray(ROOT)).on_grid((STEP, STEP)).sample(noise)
 
-    assert np.allclose(jax.jacfwd(drawn)(jnp.asarray(MEAN)), np.eye(2))
-    assert np.allclose(jax.jacrev(drawn)(jnp.asarray(MEAN)), np.eye(2))
+    for slope in (jax.jacfwd, jax.jacrev):
+        assert np.allclose(jax.jit(slope(drawn))(jnp.asarray(MEAN)), np.eye(2))
 
 
 def test_other_laws_go_to_the_grid(float64):

@@ -1,5 +1,6 @@
 """The charge of a live release: never below the truth, and nearly the truth for Kalman beliefs."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -116,14 +117,15 @@ def test_places_are_coupled_as_quantiles_are_where_weights_agree_and_never_too_l
     base, masses = rng.normal(size=(1, 9, 2)), np.array([0.2, 0.5, 0.3])
     mean = base + 0.2 * rng.normal(size=(3, 9, 2))
     scale = np.broadcast_to(0.6 * np.eye(2), (3, 9, 2, 2))
-    even = blocks(masses, mean, scale)
-    assert float(paired(even)) == pytest.approx(float(coupled(even, by_index=True)), rel=1e-9)
+    even, compiled = blocks(masses, mean, scale), eqx.filter_jit(paired)
+    by_index = eqx.filter_jit(coupled)(even, by_index=True)
+    assert float(compiled(even)) == pytest.approx(float(by_index), rel=1e-9)
     for concentration in (1000.0, 3.0):
         weights = rng.dirichlet(np.full(9, concentration), size=3) * masses[:, None]
         uneven = grouped(jnp.asarray(np.log(weights)), Gaussian(jnp.asarray(mean), jnp.asarray(scale)))
         covariance = np.repeat(0.36 * np.eye(2)[None], 27, axis=0)
         exact = quadrature(np.repeat(np.arange(3), 9), weights.reshape(-1), mean.reshape(-1, 2), covariance)
-        assert exact.value <= float(paired(uneven))
+        assert exact.value <= float(compiled(uneven))
 
 
 def grid_entropy(components: Components, secret: int) -> float:

@@ -61,6 +61,7 @@ def paid(rows, atoms):
     return np.sum(MASSES[:, None] * rows * PRICE * (apart - LIMIT), axis=(-2, -1))
 
 
+@eqx.filter_jit
 def rows_of(policy):
     """Of the first kernel, [2, J]: the row of each secret in the cell where it is."""
     features = first_features(policy)
@@ -103,13 +104,17 @@ def gradients(credit, keys=1500, total=6.0):
     def shares(network):
         return rows_of(eqx.tree_at(lambda one: one.network, policy, network))[:, 0]
 
+    @eqx.filter_jit
+    def chained(slopes):
+        return last(eqx.filter_vjp(shares, policy.network)[1](slopes)[0])
+
     start = np.asarray(shares(policy.network), float)
     slopes = [
         (drawn_objective(start + step, total) - drawn_objective(start - step, total)) / 2e-5
         for step in 1e-5 * np.eye(2)
     ]
-    chain = eqx.filter_vjp(shares, policy.network)[1](jnp.asarray(slopes, start.dtype))[0]
-    return np.asarray(estimates(jr.split(jr.key(0), keys)), float), np.asarray(last(chain), float)
+    truth = chained(jnp.asarray(slopes, start.dtype))
+    return np.asarray(estimates(jr.split(jr.key(0), keys)), float), np.asarray(truth, float)
 
 
 @pytest.mark.parametrize("credit", [pytest.param("plain", marks=pytest.mark.study), "taylor"])
@@ -313,8 +318,10 @@ def test_a_grid_reaches_as_far_as_it_is_told():
     wanted = [centre - 9.0, centre, centre + 9.0]
     np.testing.assert_allclose(np.asarray(far.atoms)[:, 0], wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(near.cells.min(), far.cells.min())  # the states' grid stays
-    table = far.table(first_features(far), system.initial_external(), jnp.asarray(1))
-    assert np.abs(np.exp(np.asarray(table.log_rows)) - 1.0 / 3.0).max() < 0.12  # nearly a blind uniform draw
+    log_rows = eqx.filter_jit(
+        lambda one: one.table(first_features(one), system.initial_external(), jnp.asarray(1)).log_rows
+    )(far)
+    assert np.abs(np.exp(np.asarray(log_rows)) - 1.0 / 3.0).max() < 0.12  # nearly a blind uniform draw
     with pytest.raises(ValueError, match="one number per shared axis"):
         on_a_grid(system, reach=(1.0, 2.0))
 

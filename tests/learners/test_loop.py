@@ -200,6 +200,7 @@ def test_training_finds_its_checkpoint_from_another_process():
 import equinox as eqx, jax, jax.random as jr
 from veil.io import fingerprint
 from veil.beliefs import ParticleSpec
+jax.config.update("jax_disable_most_optimizations", True)  # as the tests have it: bits of drawn weights
 net = eqx.nn.MLP(2, 1, 3, 1, jax.nn.silu, key=jr.key(0))
 text = fingerprint(net, ParticleSpec(8), 3.5)
 """

@@ -1,6 +1,7 @@
 """A budget holds: on every path by construction, and for the true leakage where the belief is exact."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,7 +25,7 @@ MODES = ("withhold", "blind", "blur")
 class Scaled(Measure):
     """The live bound times a number, to see what an understated charge does."""
 
-    factor: float = eqx.field(default=1.0, static=True)
+    factor: Any = eqx.field(default=1.0, converter=jnp.asarray)
 
     def __call__(self, belief, kernel, *, key):
         return self.factor * super().__call__(belief, kernel, key=key)
@@ -34,22 +35,24 @@ def loop():
     return Gain(prior=finite_prior([0.2, 0.6, 0.9], [0.5, 0.3, 0.2]))
 
 
+@eqx.filter_jit
+def run(policy, numbers):
+    def one(number):
+        key = jr.fold_in(jr.key(1), number)
+        return rollout(policy.system, policy, STEPS, public_seed=number, key=key)
+
+    return jax.vmap(one)(numbers)
+
+
 @functools.cache
-def played(kind, exhausted, factor=1.0):
+def played(kind, exhausted, factor):
     """Episodes of a budgeted loop on `gain`: w, y, and charge, gate and blur of every step."""
     with jax.enable_x64(True):
         system = loop()
         inner = GaussianNoise(system, jnp.asarray([0.3])) if kind == "noise" else Truth(system)
         policy = budgeted(inner, BUDGET, exhausted, steps=STEPS, measure=Scaled("live", factor=factor))
 
-        @jax.jit
-        def run(numbers):
-            return jax.vmap(
-                lambda n: rollout(system, policy, STEPS, public_seed=n, key=jr.fold_in(jr.key(1), n))
-            )(numbers)
-
-        found = run(jnp.arange(EPISODES, dtype=jnp.int32))
-        public = found.public
+        public = run(policy, jnp.arange(EPISODES, dtype=jnp.int32)).public
         gate = np.asarray(public.features[:, :, -3:])
         sd = np.asarray(policy.unit)[0] * gate[:, :, 2]
         return (
@@ -103,7 +106,7 @@ def test_what_leaks_is_what_was_charged_and_never_more_than_the_budget(kind, exh
 
 def test_blurring_spends_at_most_an_even_share_of_what_is_left(float64):
     """And nearly that much where the blur is what limits it, so that something is released to the end."""
-    _, _, (charges, opened, blur) = played("noise", "blur")
+    _, _, (charges, opened, blur) = played("noise", "blur", 1.0)
     left = BUDGET - np.cumsum(charges, axis=1) + charges
     share = left / np.arange(STEPS, 0, -1)
     assert np.all(charges <= share * (1 + 1e-9))
@@ -132,10 +135,10 @@ def test_true_data_stop_for_good_at_the_first_refusal(float64):
     belief = policy.start(key=jr.key(0))
     given = system.initial_external(), jnp.asarray(1, jnp.int32)
     stopped = eqx.tree_at(lambda one: one.stopped, belief, jnp.asarray(True))
+    decided = eqx.filter_jit(lambda one: policy.decide(policy.features(one, *given), *given).open)
     for one, opened in ((belief, True), (stopped, False)):
-        decision = policy.decide(policy.features(one, *given), *given)
-        assert bool(decision.open) is opened
-    _, _, (_, passed, _) = played("truth", "blind")
+        assert bool(decided(one)) is opened
+    _, _, (_, passed, _) = played("truth", "blind", 1.0)
     assert np.all(np.diff(passed.astype(int), axis=1) <= 0)
 
 

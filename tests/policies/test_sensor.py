@@ -88,6 +88,7 @@ def test_putting_a_policy_behind_its_sensor_twice_changes_nothing(float64):
     assert sensed(Truth(Gain())).__class__ is Truth
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("name", ["transport", "subsampled", "budgeted"])
 def test_what_was_emitted_can_be_replayed_to_the_last_bit(float64, name):
     system = behind()
@@ -102,13 +103,9 @@ def test_a_filter_weighs_the_law_of_what_was_emitted(float64):
     system, sd = behind(), 0.3
     policy = GaussianNoise(system, jnp.asarray([sd]))
     record = jax.tree.map(lambda leaf: leaf[0], played(policy, system, 1, 1))
-    found = follow(
-        system,
-        policy,
-        ParticleBelief.start(system, 4096, key=jr.key(0)),
-        record.public,
-        key=jr.key(1),
-    ).health.log_evidence[0]
+    belief = ParticleBelief.start(system, 4096, key=jr.key(0))
+    trail = eqx.filter_jit(follow)(system, policy, belief, record.public, key=jr.key(1))
+    found = trail.health.log_evidence[0]
     cells = STATES * np.arange(-200, 201)
     masses = stats.norm.cdf(cells + STATES / 2) - stats.norm.cdf(cells - STATES / 2)
     truth = np.log(masses @ stats.norm.pdf(float(record.public.shared[0, 0]), cells, sd))
@@ -120,7 +117,8 @@ def test_training_has_gradients_behind_a_sensor():
     """Rounding has no slope; the derivative is taken to be that of the numbers before it."""
     system = with_resolution(Gain(), 0.05)
     policy = residual_policy(Transport(system, (0.2,)), gain_units(), width=8, key=jr.key(0))
-    features, external, time = first_features(policy), system.initial_external(), jnp.asarray(1, jnp.int32)
+    features = eqx.filter_jit(first_features)(policy)
+    external, time = system.initial_external(), jnp.asarray(1, jnp.int32)
 
     def released(network, state):
         whole = eqx.tree_at(lambda one: one.network, policy, network)
@@ -128,10 +126,11 @@ def test_training_has_gradients_behind_a_sensor():
         return law.sample(jnp.linspace(-1.0, 1.0, law.noise_size))[0]
 
     state = jnp.asarray([0.41])
-    slopes = jax.tree.leaves(eqx.filter_grad(released)(policy.network, state))
+    slopes = jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(released))(policy.network, state))
+    slope = eqx.filter_jit(jax.grad(lambda x: released(policy.network, x)))(state)
     assert all(np.all(np.isfinite(slope)) for slope in slopes)
     assert sum(float(jnp.sum(jnp.abs(slope))) for slope in slopes) > 1e-3
-    assert abs(jax.grad(lambda x: released(policy.network, x))(state)[0]) > 0.1
+    assert abs(slope[0]) > 0.1
 
 
 def test_states_with_a_resolution_need_a_public_grid():

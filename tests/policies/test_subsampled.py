@@ -42,6 +42,7 @@ def test_blind_releases_have_one_law_whatever_is_true(float64):
     assert np.allclose(trail.log_masses, np.log(0.5), atol=1e-12)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("name", INNER)
 def test_releases_repeat_and_a_replay_finds_every_bit(name):
     policy = Subsampled(INNER[name](Gain()), EVERY)

@@ -269,6 +269,7 @@ def test_a_state_out_of_range_is_moved_to_the_edge(monkeypatch):
             assert (made[0] == made[1]) == same
 
 
+@pytest.mark.usefixtures("optimised")
 def test_a_long_ledger_is_gone_on_with_from_a_snapshot_of_the_belief(tmp_path, monkeypatch):
     """With the snapshot, without it and with an edited one the stream stands at the same bits."""
     monkeypatch.setattr(snapshots, "EVERY", 20)

@@ -16,6 +16,7 @@ from veil.sharing import Ledger, Sharer
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(("policy", "kills", "steps"), [("noise", 16, 80), ("counterfactual", 14, 50)])
 def test_nobody_can_tell_that_the_program_was_killed(tmp_path, policy, kills, steps):
     story = Story(tmp_path, steps, policy, "blind")
@@ -34,6 +35,7 @@ def test_at_least_a_third_of_the_kills_are_between_write_and_emit():
         assert points.keys() == {*INSIDE, *MARK, *OUTSIDE, *(MEMORY if memory else AROUND)}
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("exhausted", ["blind", "blur"])
 def test_a_replay_has_the_belief_of_the_process_that_lived_on(tmp_path, exhausted):
     """To the last bit, over faults, gaps and refusals."""

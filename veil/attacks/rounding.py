@@ -56,11 +56,11 @@ class CopiesReader(Attack):
             def copies(noise: Array) -> Array:
                 return jax.vmap(lambda law: law.sample(noise))(laws)
 
-            noise = jnp.zeros(size, shared.dtype)
-            for _ in range(NEWTON):
+            def newton(_: Array, noise: Array) -> Array:
                 slope = jax.jacfwd(lambda z: centre(copies(z), now))(noise)
-                noise = noise + jnp.linalg.pinv(slope) @ (shared - centre(copies(noise), now))
-            return copies(noise)
+                return noise + jnp.linalg.pinv(slope) @ (shared - centre(copies(noise), now))
+
+            return copies(jax.lax.fori_loop(0, NEWTON, newton, jnp.zeros(size, shared.dtype)))
 
         def step(copies: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
             before, external, shared = now

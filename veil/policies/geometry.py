@@ -55,7 +55,8 @@ def geometric_median(
         apart = points - centre[None, :]
         return jnp.sum((apart @ metric) * apart, axis=1)
 
-    floor = small**2 * jnp.max(squares(start)) + jnp.finfo(points.dtype).tiny ** 0.5
+    # A constant: the slope of a maximum is 0/0 where the compiler rounds its argument twice, differently.
+    floor = jax.lax.stop_gradient(small**2 * jnp.max(squares(start)) + jnp.finfo(points.dtype).tiny ** 0.5)
 
     def step(_, centre: Vector) -> Vector:
         pulls = weights * jax.lax.rsqrt(squares(centre) + floor)
