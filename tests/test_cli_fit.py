@@ -1,14 +1,18 @@
 """`veil fit` from the command line to its files, and a fit as the system of other commands."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests.reports.made_folders import certified
 from veil.cli import main
 from veil.cli.console import Mistake
 from veil.cli.subject import build_for, build_system, fit_folder
 from veil.registry import system_name
+from veil.reports.run_sections import model_section
+from veil.reports.sources import Material, Source
 from veil.results import Fit
 from veil.systems import WithColouredNoise
 
@@ -82,6 +86,13 @@ def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_re
         one["verdict"] for one in json.loads((here / "measure/loops/measure.json").read_text())["recordings"]
     ]
     assert verdicts.count("model_misfit") == 0, verdicts
+
+    source = Source(here, "true data", None, replace(certified(), place=place), None, {})
+    section = model_section(Material("title", (source,), {}))
+    assert section is not None and [block.kind for block in section.blocks] == ["text", "table", "picture"]
+    assert source.fit is not None and source.fit.summary() in str(section.blocks[0])
+    other = replace(source, audit=replace(certified(), place="gain"))
+    assert model_section(Material("title", (other,), {})) is None, "no fit was used"
 
 
 def test_coloured_noise_becomes_a_system_whose_noise_has_its_autocorrelation(here):

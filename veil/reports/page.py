@@ -22,8 +22,8 @@ from veil.version import __version__
 
 SECTIONS = (
     *(leaks.threat_section, leaks.beliefs_section, leaks.attackers_section, leaks.scenarios_section),
-    *(uses.use_section, uses.cost_section, runs.ledger_section, uses.frontier_section),
-    *(runs.model_section, runs.training_section, runs.settings_section, runs.glossary_section),
+    *(runs.model_section, uses.use_section, uses.cost_section, runs.ledger_section, uses.frontier_section),
+    *(runs.training_section, runs.settings_section, runs.glossary_section),
 )
 
 COLUMNS = ("run", "name", "value", "low", "high", "unit")

@@ -136,11 +136,12 @@ def _model(fit: Fit) -> tuple[Block, ...]:
         "A better prediction of you is what a reader could use."
     )
     says = f"Gains of {len(one.rivals)} rivals in {fit.horizon} steps."
+    wrong = () if all(each.explained for each in fit.individuals) else (Text(fit.advice()),)
     return (
         Text(fit.summary()),
         Table(f"Estimates with standard errors{more}.", heads, tuple(rows[:MOST_FITS])),
         Picture(svg(figure), says, caption),
-        Text(fit.advice()),
+        *wrong,
     )
 
 

@@ -495,7 +495,7 @@ def draw_rivals(panel: "Axes", one: Individual, horizon: int) -> None:
     errors = np.array([2.0 * horizon * rival.standard_error for rival in one.rivals])
     panel.barh([rival.name for rival in one.rivals], gains, xerr=errors, color=BLUE, ecolor=INK)
     panel.axvline(0.0, color=INK, lw=0.8)
-    panel.set(xlabel=f"nats in {horizon} steps, held out (± 2 s.e.)")
+    panel.set(xlabel=f"nats in {horizon} steps")
 
 
 def _picture(fit: Fit) -> "Figure":
