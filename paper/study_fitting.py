@@ -2,14 +2,14 @@
 
 Per system and cell: how often 95 % intervals contain the parameters, how often white noise is taken for white
 and coloured for coloured, how far the chosen law of the noise is behind the true one on held-out steps, how
-often a right model is rejected, and how often a wrong one is found. docs/fit.md quotes fitting.json.
+often a right model is rejected, and how often a wrong one is found. Goes on where it was.
 """
 
 import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -94,7 +94,6 @@ class Result:
     reasons: dict[str, int]
     rival: float
     seconds: float
-    secrets: list[list[float]] = field(default_factory=list)
 
 
 ROUND = {
