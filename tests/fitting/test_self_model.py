@@ -11,7 +11,7 @@ from veil.beliefs.self_model import LONGEST, ResidualLaw, SelfModel, Sensor, sta
 from veil.fitting.estimate import Likelihood, Parameters, log_scores
 from veil.fitting.predictor import padded_length, rows_of
 from veil.recordings.bound import Bound, Rows
-from veil.systems import Building, Gain
+from veil.systems import Building, Driver, Gain
 from veil.types import as_float64
 
 STEPS = 40
@@ -170,7 +170,7 @@ def whitened(model, external, first, readings, seed=9):
         found = model.whiten(memory, external, *now)
         return found.memory, (found.noise, found.log_density)
 
-    uniform = jr.uniform(jr.key(seed), (len(readings), 1))
+    uniform = jr.uniform(jr.key(seed), (len(readings), len(model.sensor.axes)))
     last, found = jax.lax.scan(run, model.begin(first), (readings, uniform))
     return last, np.asarray(found[0]), np.asarray(found[1])
 
@@ -210,6 +210,34 @@ def test_whitening_step_by_step_is_the_likelihood_of_the_whole_recording(float64
     here = Parameters((model.secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), law)
     lines = np.asarray(log_scores(likelihood, here)[0])[:60]
     assert np.allclose(whitened(plain, external, first, readings)[2], lines, atol=1e-9)
+
+
+def test_two_coordinates_are_whitened_together_and_come_back(float64):
+    """Speed and spacing of a driver, with noise that they share: all steps at once, one by one, and back."""
+    system = as_float64(Driver())
+    law = ResidualLaw(
+        jnp.zeros((2, LONGEST)).at[:, 0].set(jnp.asarray([0.5, -0.3])),
+        jnp.zeros((2, 2)),
+        jnp.asarray([0.7]),
+        jnp.zeros(2),
+    )
+    sensor = Sensor((True, True, False), jnp.zeros(3), False)
+    secret, external = system.prior.secrets[1], jnp.asarray([15.0, 20.0, 15.5, 3.0])
+    model = SelfModel(system, secret, sensor, law, jnp.zeros(2), jnp.ones(2))
+    first, noise = jnp.asarray([15.0, 22.0, 0.0]), jr.normal(jr.key(1), (30, 2))
+
+    def make(memory, now):
+        return model.invert(memory, external, now)
+
+    readings = jax.lax.scan(make, model.begin(first), noise)[1]
+    _, found, densities = whitened(model, external, first, readings)
+    assert np.allclose(found, noise, atol=1e-9)
+    rows = np.concatenate([np.asarray(first)[None], np.asarray(readings)])
+    log = bound(system, rows, np.tile(np.asarray(external), (31, 1)), sensor.seen)
+    likelihood = Likelihood(system, rows_of(system, log))
+    here = Parameters((secret - likelihood.centre) / likelihood.spread, jnp.zeros(3), law)
+    lines, batch = (np.asarray(one)[:30] for one in log_scores(likelihood, here)[:2])
+    assert np.allclose(batch, noise, atol=1e-9) and np.allclose(lines, densities, atol=1e-9)
 
 
 def test_a_saved_memory_goes_on_with_the_same_numbers(float64):
