@@ -175,7 +175,7 @@ class ExactBounder(LeakageBounder):
 
 
 class LinearBounder(LeakageBounder):
-    """A linear system that shares any affine function of its state with Gaussian noise, or a part of it without.
+    """A linear system that shares a part of its state, or any affine function of it with Gaussian noise.
 
     What is shared without noise is known, and need not move linearly: the rest must. Kalman filters have the
     exact likelihood.
