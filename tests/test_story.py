@@ -87,7 +87,8 @@ def check(said):
     assert "by date and time; they run from 2026-01-04 00:00:00 to 2026-01-11 23:00:00" in measured
     assert "Verdict: leak." in measured and "heat loss 0.15 kW/K, capacity 10 kWh/K" in measured
     assert "exact Kalman filters" in truth and "kWh per step" in truth and "(6 h)" in truth
-    assert block("sh").splitlines()[5] in trained, "the page audits as the training says"
+    audited = block("sh").splitlines()[5]
+    assert audited.partition(" --resolution")[0] in trained, "the page audits as the training says"
     assert "over 6 steps" in learned, "as many as the run"
     assert shared.count('"shared"') == 3 and "may leave out wall" in shared
     assert "step 1 is row 24 of its series, of 2026-01-05 00:00:00" in shared

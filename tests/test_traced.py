@@ -98,6 +98,26 @@ def test_affine_programs_have_degree_one(name):
         np.testing.assert_array_equal(first, last)
 
 
+HALF = {  # affine in the first number, whatever the second does
+    "a limit": (lambda x: jnp.stack([x[0] + jnp.clip(x[1], 0.0, 1.0), x[1] ** 2]), 1),
+    "a gain": (lambda x: x[0] * jnp.exp(x[1]), 1),
+    "chosen": (lambda x: jnp.where(x[1] > 0, x, -x)[0], 1),
+    "unpacked": (lambda x: (lambda a, b: a / b + jnp.sin(b))(*x), 1),
+    "left out": (lambda x: jnp.tanh(x[1:]), 0),
+    "limited itself": (lambda x: jnp.clip(x, 0.0, 1.0), 2),
+    "limited together": (lambda x: jnp.maximum(x[0], x[1]), 2),
+    "chooses": (lambda x: jnp.where(x[0] > 0, x[1], 0.0), 2),
+    "divides": (lambda x: x[1] / x[0], 2),
+    "mixed first": (lambda x: jnp.sin(jnp.ones((2, 2)) @ x), 2),
+}
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_a_number_that_is_held_fixed_may_enter_in_any_way(name):
+    function, degree = HALF[name]
+    assert degrees(function, jnp.asarray([0.3, 0.7]), fixed=(1,)) == (degree,)
+
+
 def absolute_gain():
     """The gain loop, seen through a sensor that shows |x|."""
 

@@ -15,7 +15,7 @@ from veil.beliefs.base import Belief, Health
 from veil.laws import Gaussian, Law
 from veil.policies.base import Decision, Memory, Policy, Time, emitted, sensed
 from veil.systems.base import System
-from veil.traced import degrees, is_identity
+from veil.traced import MIXED, degrees, is_identity, moved_numbers
 from veil.types import External, Features, Key, Scalar, Secret, Shared, State, Vector
 
 Seed = Integer[Array, ""]
@@ -134,14 +134,19 @@ def sees_state(system: System, policy: Policy) -> bool:
 
 
 def shares_linearly(system: System, policy: Policy) -> bool:
-    """Whether releases are affine in the state, without noise, and the system is linear and Gaussian.
+    """Whether releases are affine in the state, without noise, and what they leave open moves linearly.
 
-    Then one Kalman filter per secret has the exact likelihood, whichever part of the state is shared. Decided
-    from the traced programs.
+    The system must be linear and Gaussian in the coordinates that are not released; it may depend on those
+    that are in any way, a limit on a heater that reads the released temperature for example. Then one Kalman
+    filter per secret has the exact likelihood, whichever part of the state is shared: it linearises where
+    the released coordinates are known, and the others have no curvature. Decided from the traced programs.
     """
     policy = sensed(policy)
     kind = release_kind(system, policy)
-    return kind.fresh_law() is kind and shares_affinely(system, policy) and _moves_linearly(system)
+    if kind.fresh_law() is not kind or not shares_affinely(system, policy):
+        return False
+    copied = moved_numbers(*_release_program(system, policy))
+    return _moves_linearly(system, tuple(int(place) for place in copied if place != MIXED))
 
 
 def shares_by_gaussians(system: System, policy: Policy) -> bool:
@@ -166,15 +171,20 @@ def shares_by_gaussians(system: System, policy: Policy) -> bool:
     return mean <= 1 and scale == 0 and _moves_linearly(system)
 
 
-def _moves_linearly(system: System) -> bool:
-    """Whether the next state is Gaussian with a mean affine in the state, and noise that ignores it."""
+def _moves_linearly(system: System, known: tuple[int, ...] = ()) -> bool:
+    """Whether the next state is Gaussian with a mean affine in the state, and noise that ignores it.
+
+    Args:
+        system: the system.
+        known: coordinates that are known, so that the next state may depend on them in any way.
+    """
     secret, external = system.prior.secrets[0], system.first_external()
 
     def moved(state: State, secret: Secret, external: External) -> tuple[Vector, Array]:
         law = system.transition(secret, state, external)
         return law.mean, law.scale
 
-    mean, scale = degrees(moved, system.initial(secret).mean, secret, external)
+    mean, scale = degrees(moved, system.initial(secret).mean, secret, external, fixed=known)
     return mean <= 1 and scale == 0
 
 

@@ -73,7 +73,9 @@ def is_identity(function: Callable[..., Any], argument: Array, *others: Any) -> 
     return found.shape == (argument.size,) and bool(np.all(found == np.arange(argument.size)))
 
 
-def degrees(function: Callable[..., Any], argument: Array, *others: Any) -> tuple[int, ...]:
+def degrees(
+    function: Callable[..., Any], argument: Array, *others: Any, fixed: tuple[int, ...] = ()
+) -> tuple[int, ...]:
     """For each array that the function returns: 0 if constant in the argument, 1 if affine, 2 otherwise.
 
     Affine means affine for any fixed value of the others. Rounding to floating point is not counted.
@@ -82,10 +84,15 @@ def degrees(function: Callable[..., Any], argument: Array, *others: Any) -> tupl
         function: of the argument and the others, returning arrays; traced, never run.
         argument: an example, for its shape and type.
         others: further arguments, held fixed.
+        fixed: places in a vector argument that are held fixed too.
     """
     program = jax.make_jaxpr(function)(argument, *others)
-    rest = [np.zeros(leaf.shape, np.int64) for leaf in program.in_avals[1:]]
-    found = _walk(program, [np.ones(argument.shape, np.int64), *rest], _degree)
+    own, rest = (
+        np.ones(argument.shape, np.int64),
+        [np.zeros(leaf.shape, np.int64) for leaf in program.in_avals[1:]],
+    )
+    own[list(fixed)] = 0
+    found = _walk(program, [own, *rest], _degree)
     return tuple(int(np.max(one, initial=0)) for one in found)
 
 
@@ -146,19 +153,30 @@ def _moved(line: Any, given: list[Marks], values: list[Any]) -> list[Marks]:
 
 
 def _degree(line: Any, given: list[Marks], values: list[Any]) -> list[Marks]:
-    """The degree of every array as a whole."""
-    name, each = line.primitive.name, [int(np.max(one, initial=0)) for one in given]
-    degree = 2
-    if name in SUMS or (name in ("concatenate", "stack", "copy", "convert_element_type")):
-        degree = max(each) if name != "convert_element_type" or _keeps_digits(line) else 2
+    """The degree of every number, or of an array as a whole where an operation mixes its numbers."""
+    name, shapes = line.primitive.name, [out.aval.shape for out in line.outvars]
+    if name == "convert_element_type" and not _keeps_digits(line):
+        return [2 * np.minimum(given[0], 1)]
+    if name in MOVING:
+        found = _carried(line, given, values)
+        if found is not None:
+            return found
+    if name not in ELEMENTWISE:
+        given = [np.asarray(np.max(one, initial=0)) for one in given]
+    ways, chosen = (given[:1], given[1:]) if name == "select_n" else (given[1:], given[:1])
+    nonlinear = 2 * np.minimum(sum(given), 1)
+    if name in SUMS or name in ("concatenate", "stack"):
+        degree = np.maximum.reduce(np.broadcast_arrays(*given))
     elif name in ("mul", "dot_general"):
-        degree = sum(each)
+        degree = sum(given)
     elif name == "div":
-        degree = each[0] if each[1] == 0 else 2
+        degree = np.where(given[1] == 0, given[0], nonlinear)
     elif name in MOVING or name == "select_n":  # the other operands say where from, or which
-        chosen, ways = (each[1:], each[:1]) if name == "select_n" else (each[:1], each[1:])
-        degree = max(chosen) if not any(ways) else 2
-    return [np.full(out.aval.shape, min(degree, 2), np.int64) for out in line.outvars]
+        degree = np.maximum.reduce(np.broadcast_arrays(*chosen))
+        degree = np.where(np.asarray(sum(ways)) == 0, degree, nonlinear)
+    else:
+        degree = nonlinear
+    return [np.broadcast_to(np.minimum(degree, 2), shape).astype(np.int64) for shape in shapes]
 
 
 def _carried(line: Any, given: list[Marks], values: list[Any]) -> list[Marks] | None:

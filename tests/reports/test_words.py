@@ -8,7 +8,7 @@ import pytest
 
 from tests.evaluation.made_audits import audit, every_kind
 from tests.reports.made_folders import audit_folder
-from veil.reports.headline import LITTLE, comparison, guessing, learning, tone
+from veil.reports.headline import LITTLE, _leaked, comparison, guessing, learning, tone
 from veil.reports.leakage_sections import _single_runs
 from veil.reports.sources import Material, collect
 from veil.results import text as words
@@ -130,3 +130,5 @@ def test_runs_that_revealed_nothing_are_not_said_to_reveal_more_than_nothing():
     assert (
         "one in a hundred more than 0.002" in _single_runs(told) and "the worst one 0.002" in told.summary()
     )
+    for audit_, count in ((found, 0), (told, 1)):
+        assert [row.name for row in _leaked(audit_)].count("worst_per_cent") == count

@@ -218,12 +218,23 @@ def backward(
 def _through_transition(
     system: System, secret: Secret, state: State, public: Public, later: Potential
 ) -> Potential:
-    """∫ p(x' | x) ψ'(x') dx' as a function of x near `state`.
-
-    With P = I + LᵀΛ'L, (I + Λ'LLᵀ)⁻¹ v = v − Λ'L P⁻¹ Lᵀ v: no inverse of Λ', which may be zero.
-    """
+    """∫ p(x' | x) ψ'(x') dx' as a function of x near `state`."""
     law = system.transition(secret, state, public.external)
     slope = jax.jacfwd(lambda at: system.transition(secret, at, public.external).mean)(state)
+    return pulled_back(law, slope, state, later)
+
+
+def pulled_back(law: Gaussian, slope: Float[Array, "N N"], state: State, later: Potential) -> Potential:
+    """∫ p(x' | x) ψ'(x') dx' as a function of x near `state`, where p is Gaussian.
+
+    With P = I + LᵀΛ'L, (I + Λ'LLᵀ)⁻¹ v = v − Λ'L P⁻¹ Lᵀ v: no inverse of Λ', which may be zero.
+
+    Args:
+        law: p(x' | x = state).
+        slope: derivative of its mean by x.
+        state: where x is linearised.
+        later: ψ'.
+    """
     spread = later.precision @ law.scale
     inner = law.scale.T @ spread
     root = linalg.cholesky(jnp.eye(inner.shape[0], dtype=inner.dtype) + 0.5 * (inner + inner.T))

@@ -93,6 +93,20 @@ def compare(
         shared: the release.
         cell: see `innovations`.
     """
+    return compare_along(output, law, shared, cell)[:2]
+
+
+def compare_along(
+    output: Callable[[State], Shared], law: Gaussian, shared: Shared, cell: Float[Array, " N"] | None = None
+) -> tuple[Gaussian, Innovation, Float[Array, "Y M"]]:
+    """The same as `compare`, and the axes W of z that the release tells.
+
+    Args:
+        output: what is released of a state, without noise.
+        law: of the state, before the release.
+        shared: the release.
+        cell: see `innovations`.
+    """
     centre, slope = output(law.mean), jax.jacfwd(output)(law.mean)
     factor, rows = law.scale, slope @ law.scale
     if cell is not None:
@@ -120,7 +134,7 @@ def compare(
     mean = law.mean + factor @ (frame.T @ found)
     scale = factor - (factor @ frame.T) @ frame
     scale = scale if cell is None else _triangular(scale)
-    return Gaussian(mean, scale), Innovation(found, jnp.stack(densities))
+    return Gaussian(mean, scale), Innovation(found, jnp.stack(densities)), frame
 
 
 def _triangular(factor: Float[Array, "N M"]) -> Float[Array, "N N"]:

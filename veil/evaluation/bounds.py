@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Int
 
 from veil.attacks.guides import Local, Twisted, Unguided
 from veil.attacks.kalman import KalmanBank, NoiselessBank, Observer
-from veil.attacks.noiseless_filter import NoiselessFilter
+from veil.attacks.noiseless_filter import Ahead, NoiselessFilter
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
 from veil.beliefs.innovations import ROUND_OFF
 from veil.beliefs.readings import CellFilter
@@ -177,7 +177,8 @@ class ExactBounder(LeakageBounder):
 class LinearBounder(LeakageBounder):
     """A linear system that shares a part of its state, or any affine function of it with Gaussian noise.
 
-    Kalman filters have the exact likelihood.
+    What is shared without noise is known, and need not move linearly: the rest must. Kalman filters have the
+    exact likelihood.
     """
 
     method: ClassVar[Method] = "exact"
@@ -327,9 +328,13 @@ def _particle_ladder(system: System, policy: Policy) -> tuple[LeakageBounder, ..
 
 def _conditional(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
     """Filters of what a release without noise leaves open of a state that is not linear."""
+    ladder = ((Ahead(), 128), (Ahead(), 512), (Unguided(), 512), (Unguided(), 2048), (Unguided(), MANY))
     return tuple(
-        ParticleBounder("conditional particles", NoiselessFilter(system, policy, Unguided(), count))
-        for count in (128, 512, 2048)
+        ParticleBounder(
+            "conditional particles, aimed ahead" if isinstance(guide, Ahead) else "conditional particles",
+            NoiselessFilter(system, policy, guide, count),
+        )
+        for guide, count in ladder
     )
 
 

@@ -183,7 +183,7 @@ def _leaked(audit: Audit) -> list[Number]:
             Number("accuracy", "Best guess is right", rate.value, rate.low, rate.high, "fraction", shown)
         )
     worst = audit.realised_quantile(0.99)
-    if math.isfinite(worst) and not audit.verdict.refused:
+    if math.isfinite(worst) and round(worst, 3) > 0 and not audit.verdict.refused:
         shown = f"more than {words.signed(worst, 3)} nats"
         rows.append(Number("worst_per_cent", "One run in a hundred tells", worst, None, None, "nats", shown))
     return rows
