@@ -243,7 +243,8 @@ def test_secrets_that_are_excluded_do_not_spoil_an_audit(float64):
     """Over 20 steps of the same system pilots disagree on a tenth of the episodes, about excluded secrets."""
     system = hidden(Bent)
     found = evaluate(system, Truth(system), settings=AuditSettings(steps=20, episodes=240, seed=4))
-    assert found.method == "conditional particles, aimed ahead" and not found.verdict().refused and found.leakage.low > 0.1
+    assert found.method == "conditional particles, aimed ahead" and not found.verdict().refused
+    assert found.leakage.low > 0.1
     public, secrets = jax.tree.map(np.asarray, found.records.public), np.asarray(system.prior.secrets)
     with np.errstate(all="ignore"):  # an excluded secret underflows
         exact = [
