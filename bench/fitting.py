@@ -149,7 +149,7 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
         subprocess.run([PEERS, Path(__file__).with_name("fitting_by_peers.py"), place], check=True)
         for line in json.loads((place / "peers.json").read_text()):
             key, peer = line["recording"], line["peer"]
-            errors = np.load(place / line["predictions"]) - data[key].readings[1:]
+            errors = np.load(place / line["predictions"], allow_pickle=False) - data[key].readings[1:]
             scores[key, peer], seconds[key, peer] = gaussian_score(errors, held_in), line["seconds"]
     else:
         report.console.print("The peers sit out: `make .venv-peers/.peers` installs them.")

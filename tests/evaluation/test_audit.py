@@ -106,7 +106,7 @@ def test_the_ladder_knows_what_applies():
         noise = GaussianNoise(gain, jnp.asarray([0.1]))
         assert isinstance(bounder_candidates(gain, Truth(gain))[0], ExactBounder)
         for system, policy in ((coloured, Truth(coloured)), (gain, Subsampled(Truth(gain), 2))):
-            assert bounder_candidates(system, policy)[0].name == "conditional particles"
+            assert bounder_candidates(system, policy)[0].name == "conditional particles, aimed ahead"
         for policy in (noise, Blind(gain, jnp.asarray([0.1])), Transport(gain, jnp.asarray([0.1]))):
             assert [one.name for one in bounder_candidates(gain, policy)] == ["exact Kalman filters"]
         assert isinstance(bounder_candidates(gain, Counterfactual(gain))[0], CoupledBounder)
