@@ -173,7 +173,7 @@ def main(folder: Path) -> None:
     """Predict every recording by every peer that it suits."""
     found = []
     for path in sorted(folder.glob("recording-*.npz")):
-        data = dict(np.load(path))
+        data = dict(np.load(path, allow_pickle=False))
         for peer in (*KINDS, "darkgreybox") if "heat" in data else tuple(KINDS):
             began = time.perf_counter()
             with contextlib.redirect_stdout(io.StringIO()):
