@@ -9,11 +9,14 @@ import pytest
 from tests.reports.made_folders import certified
 from veil.cli import main
 from veil.cli.console import Mistake
+from veil.cli.recordings import content
 from veil.cli.subject import build_for, build_system, fit_folder
+from veil.recordings import read_recording
 from veil.registry import system_name
 from veil.reports.run_sections import model_section
 from veil.reports.sources import Material, Source
 from veil.results import Fit
+from veil.settings import ReadSettings
 from veil.systems import WithColouredNoise
 
 STEPS = 240
@@ -118,6 +121,19 @@ def test_a_folder_never_runs_code_that_the_command_line_does_not_name(here):
         build_system("fits/loop")
     assert len(build_system("own.py:loop@fits/loop").prior.secrets) > 1
     assert system_name("own.py:loop@fits/loop") == "loop"
+
+
+def test_the_same_numbers_of_another_day_are_another_fit(here):
+    """Series of a system are found by instant, so that a fit depends on the date."""
+    logs = []
+    for day in (1, 2):
+        times = [f"2026-01-0{day}T{hour:02d}:00:00" for hour in range(20)]
+        lines = ["time,level,push", *(f"{at},{k % 3},{k % 2}" for k, at in enumerate(times))]
+        path = here / f"{day}.csv"
+        path.write_text("\n".join(lines) + "\n")
+        logs.append(read_recording(path, settings=ReadSettings(time="time")))
+    first, second = (content([replace(log, name="same")]) for log in logs)
+    assert first != second and first == content([replace(logs[0], name="same")])
 
 
 def test_mistakes_are_said_in_a_sentence(here, capsys):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
-from veil.cli.recordings import ColumnChoice, read, show
+from veil.cli.recordings import ColumnChoice, content, read, show
 from veil.cli.subject import build_system, check_system
 from veil.registry import SYSTEMS
 from veil.settings import FitSettings, ReadSettings
@@ -63,11 +63,7 @@ class Fit:
         try:
             system = build_system(self.system)
             logs = read(self.log, system, self.chosen, self.reading)
-            rows = [
-                (log.name, log.stretches, [(name, log[name].tobytes()) for name in log.signals])
-                for log in logs
-            ]
-            mark = fingerprint(system, self.extent, rows, __version__)
+            mark = fingerprint(system, self.extent, content(logs), __version__)
             if not self.again:
                 check_owner(
                     self.folder / FILE, self.folder / OWNER, mark, "fit", described(self.folder / FILE)

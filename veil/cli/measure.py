@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
-from veil.cli.recordings import ColumnChoice, read, show
+from veil.cli.recordings import ColumnChoice, content, read, show
 from veil.cli.subject import PolicyChoice, SensorChoice, build_for, build_system, check_system, fit_folder
 from veil.registry import SYSTEMS, system_name
 from veil.settings import MeasureSettings, ReadSettings
@@ -92,11 +92,7 @@ class Measure:
         from veil.io import fingerprint
         from veil.version import __version__
 
-        rows = [
-            (log.name, f"{log.start}", log.stretches, [(name, log[name].tobytes()) for name in log.signals])
-            for log in logs
-        ]
-        return fingerprint(system, self.policy(system), self.extent, rows, __version__)
+        return fingerprint(system, self.policy(system), self.extent, content(logs), __version__)
 
     def measured(self, system: "System", logs: "list[Recording]") -> "list[Measurement]":
         """Measure one after another, with progress on stderr."""

@@ -52,6 +52,18 @@ def pairs(flag: str, given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+def content(logs: "list[Recording]") -> list[tuple]:
+    """All that a result depends on in recordings, for its fingerprint: names, begin, stretches, values.
+
+    Args:
+        logs: as they were read.
+    """
+    return [
+        (log.name, f"{log.start}", log.stretches, [(name, log[name].tobytes()) for name in log.signals])
+        for log in logs
+    ]
+
+
 def read(path: Path, system: "System", choice: ColumnChoice, settings: ReadSettings) -> "list[Recording]":
     """All recordings of a file that were asked for.
 
