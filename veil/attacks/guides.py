@@ -141,21 +141,37 @@ class Local(Guide):
         return release_potential(kernel, secret, origin.mean, step)
 
 
-class Twisted(Guide):
-    """Particles are aimed at all releases to come, by a backward pass along a reference path.
+class Planned(Guide):
+    """Particles are aimed at releases to come, by a backward pass along a reference path.
 
-    The path is the one of an extended Kalman filter; each refinement replaces it by the smoothed path that
-    the potentials of the last pass give.
+    The path is first the one of a Gaussian filter; each refinement replaces it by the smoothed path that the
+    potentials of the last pass give.
     """
 
     refinements: int = eqx.field(default=1, static=True)
 
+    @abc.abstractmethod
+    def filtered(self, system: System, policy: Policy, secret: Secret, public: Public) -> Float[Array, "T N"]:
+        """Means of a Gaussian filter after each release."""
+
+    @abc.abstractmethod
+    def smoothed(
+        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Potential
+    ) -> Float[Array, "T N"]:
+        """The path through the means of the aimed laws."""
+
+    @abc.abstractmethod
+    def backward(
+        self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
+    ) -> Potential:
+        """The potentials of all steps, everything linearised along `path`."""
+
     def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> Potential:
         """One potential per step."""
-        path = filtered_path(system, policy, secret, public)
-        plan = backward(system, policy, secret, public, path)
+        plan = self.backward(system, policy, secret, public, self.filtered(system, policy, secret, public))
         for _ in range(self.refinements):
-            plan = backward(system, policy, secret, public, smoothed_path(system, secret, public, plan))
+            path = self.smoothed(system, policy, secret, public, plan)
+            plan = self.backward(system, policy, secret, public, path)
         return plan
 
     def potential(
@@ -165,6 +181,41 @@ class Twisted(Guide):
         del kernel, secret, origin, step
         assert plan is not None
         return plan
+
+
+class Twisted(Planned):
+    """Particles are aimed at this release and all later ones: ψ_t(x) ≈ p(y_t..y_T | x_t = x, θ)."""
+
+    def filtered(self, system: System, policy: Policy, secret: Secret, public: Public) -> Float[Array, "T N"]:
+        """By an extended Kalman filter."""
+        return filtered_path(system, policy, secret, public)
+
+    def smoothed(
+        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Potential
+    ) -> Float[Array, "T N"]:
+        """Each state from the law before its release."""
+        del policy
+
+        def step(origin: Gaussian, now: tuple[Potential, Public]) -> tuple[Gaussian, State]:
+            potential, public = now
+            state = origin.sample(aim(potential, origin).mean)
+            return system.transition(secret, state, public.external), state
+
+        return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
+
+    def backward(
+        self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
+    ) -> Potential:
+        """The kernel of each release, linearised, and the transition to the later ones."""
+
+        def step(later: Potential, now: tuple[Public, State]) -> tuple[Potential, Potential]:
+            public, state = now
+            before = _through_transition(system, secret, state, public, later)
+            own = release_potential(public.kernel(policy), secret, state, public)
+            potential = Potential(state, own.precision + before.precision, own.pull + before.pull)
+            return potential, potential
+
+        return jax.lax.scan(step, flat(path[-1]), (public, path), reverse=True)[1]
 
 
 def release_potential(kernel: Kernel, secret: Secret, state: State, step: Public) -> Potential:
@@ -187,32 +238,6 @@ def filtered_path(system: System, policy: Policy, secret: Secret, public: Public
         return move(system, secret, kept, now.external), kept.mean
 
     return jax.lax.scan(step, system.initial(secret), public)[1]
-
-
-def smoothed_path(system: System, secret: Secret, public: Public, plan: Potential) -> Float[Array, "T N"]:
-    """Roll forward through the means of the aimed laws."""
-
-    def step(origin: Gaussian, now: tuple[Potential, Public]) -> tuple[Gaussian, State]:
-        potential, public = now
-        state = origin.sample(aim(potential, origin).mean)
-        return system.transition(secret, state, public.external), state
-
-    return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
-
-
-def backward(
-    system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
-) -> Potential:
-    """ψ_t(x) ≈ p(y_t..y_T | x_t = x, θ) for all t, everything linearised along `path`."""
-
-    def step(later: Potential, now: tuple[Public, State]) -> tuple[Potential, Potential]:
-        public, state = now
-        before = _through_transition(system, secret, state, public, later)
-        own = release_potential(public.kernel(policy), secret, state, public)
-        potential = Potential(state, own.precision + before.precision, own.pull + before.pull)
-        return potential, potential
-
-    return jax.lax.scan(step, flat(path[-1]), (public, path), reverse=True)[1]
 
 
 def _through_transition(

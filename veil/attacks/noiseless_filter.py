@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from veil.attacks.guides import (
     Aimed,
-    Guide,
+    Planned,
     Potential,
     Public,
     aim,
@@ -19,7 +19,7 @@ from veil.attacks.guides import (
 from veil.attacks.particle_filter import ParticleFilter, Particles, ReferencePath, StepNoise, refresh
 from veil.beliefs.innovations import compare_along
 from veil.beliefs.kalman import move
-from veil.laws import Gaussian, Kernel, recovered
+from veil.laws import Gaussian, recovered
 from veil.policies.base import Policy
 from veil.step import noiseless_release
 from veil.systems.base import System
@@ -59,82 +59,59 @@ def match(policy: Policy, secret: Secret, origin: Gaussian, public: Public) -> M
     return Matched(after, *(jnp.where(used, one, 0.0) for one in told))
 
 
-class Ahead(Guide):
-    """Particles are aimed at the releases after this one, by a backward pass along a reference path.
+class Ahead(Planned):
+    """Particles are aimed at the releases after this one: ψ_t(x) ≈ p(y_{t+1}..y_T | x_t = x, θ).
 
-    The path is the one of a Gaussian filter; each refinement replaces it by the smoothed path that the
-    potentials of the last pass give. Where the system is linear in what the releases leave open, the
-    potentials are exact.
+    Where the system is linear in what the releases leave open, the potentials are exact.
     """
 
-    refinements: int = eqx.field(default=1, static=True)
+    def filtered(self, system: System, policy: Policy, secret: Secret, public: Public) -> Float[Array, "T N"]:
+        """Of the states, given releases without noise."""
 
-    def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> Potential:
-        """ψ_t(x) ≈ p(y_{t+1}..y_T | x_t = x, θ) for all t."""
-        plan = _backward(system, policy, secret, public, _filtered_path(system, policy, secret, public))
-        for _ in range(self.refinements):
-            path = _smoothed_path(system, policy, secret, public, plan)
-            plan = _backward(system, policy, secret, public, path)
-        return plan
+        def step(origin: Gaussian, now: Public) -> tuple[Gaussian, State]:
+            law = match(policy, secret, origin, now).law
+            return move(system, secret, law, now.external), law.mean
 
-    def potential(
-        self, plan: Potential | None, kernel: Kernel, secret: Secret, origin: Gaussian, step: Public
+        return jax.lax.scan(step, system.initial(secret), public)[1]
+
+    def smoothed(
+        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Potential
+    ) -> Float[Array, "T N"]:
+        """Each state from the law that its release leaves."""
+
+        def step(origin: Gaussian, now: tuple[Potential, Public]) -> tuple[Gaussian, State]:
+            potential, public = now
+            law = match(policy, secret, origin, public).law
+            state = law.sample(aim(potential, law).mean)
+            return system.transition(secret, state, public.external), state
+
+        return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
+
+    def backward(
+        self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
     ) -> Potential:
-        """That of the plan, the same for all particles."""
-        del kernel, secret, origin, step
-        assert plan is not None
-        return plan
+        """The density of the next release, and the way to those after it; the last potential is flat."""
 
+        def step(later: Potential, now: tuple[External, State, Public]) -> tuple[Potential, Potential]:
+            external, state, following = now
+            scale = system.transition(secret, state, external).scale
 
-def _filtered_path(system: System, policy: Policy, secret: Secret, public: Public) -> Float[Array, "T N"]:
-    """Means of a Gaussian filter after each release."""
+            def forecast(at: State) -> tuple[State, Array]:
+                origin = Gaussian(system.transition(secret, at, external).mean, scale)
+                found = match(policy, secret, origin, following)
+                return found.law.mean, found.scores
 
-    def step(origin: Gaussian, now: Public) -> tuple[Gaussian, State]:
-        law = match(policy, secret, origin, now).law
-        return move(system, secret, law, now.external), law.mean
+            found = match(policy, secret, system.transition(secret, state, external), following)
+            slope, miss = jax.jacfwd(forecast)(state)
+            beyond = pulled_back(found.law, slope, state, later)
+            precision, pull = miss.T @ miss, -miss.T @ found.scores
+            potential = Potential(state, precision + beyond.precision, pull + beyond.pull)
+            return potential, potential
 
-    return jax.lax.scan(step, system.initial(secret), public)[1]
-
-
-def _smoothed_path(
-    system: System, policy: Policy, secret: Secret, public: Public, plan: Potential
-) -> Float[Array, "T N"]:
-    """Roll forward through the means of the aimed laws."""
-
-    def step(origin: Gaussian, now: tuple[Potential, Public]) -> tuple[Gaussian, State]:
-        potential, public = now
-        law = match(policy, secret, origin, public).law
-        state = law.sample(aim(potential, law).mean)
-        return system.transition(secret, state, public.external), state
-
-    return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
-
-
-def _backward(
-    system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
-) -> Potential:
-    """The potentials of all steps, everything linearised along `path`; that of the last is flat."""
-
-    def step(later: Potential, now: tuple[External, State, Public]) -> tuple[Potential, Potential]:
-        external, state, following = now
-        scale = system.transition(secret, state, external).scale
-
-        def forecast(at: State) -> tuple[State, Array]:
-            origin = Gaussian(system.transition(secret, at, external).mean, scale)
-            found = match(policy, secret, origin, following)
-            return found.law.mean, found.scores
-
-        found = match(policy, secret, system.transition(secret, state, external), following)
-        slope, miss = jax.jacfwd(forecast)(state)
-        beyond = pulled_back(found.law, slope, state, later)
-        precision, pull = miss.T @ miss, -miss.T @ found.scores
-        potential = Potential(state, precision + beyond.precision, pull + beyond.pull)
-        return potential, potential
-
-    last = flat(path[-1])
-    later = jax.tree.map(lambda leaf: leaf[1:], public)
-    found = jax.lax.scan(step, last, (public.external[:-1], path[:-1], later), reverse=True)[1]
-    return jax.tree.map(lambda leaf, end: jnp.concatenate([leaf, end[None]]), found, last)
+        last = flat(path[-1])
+        later = jax.tree.map(lambda leaf: leaf[1:], public)
+        found = jax.lax.scan(step, last, (public.external[:-1], path[:-1], later), reverse=True)[1]
+        return jax.tree.map(lambda leaf, end: jnp.concatenate([leaf, end[None]]), found, last)
 
 
 class NoiselessFilter(ParticleFilter):
