@@ -28,6 +28,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 PerAxis = Annotated[tuple[float, ...], "per axis"]
@@ -35,6 +36,8 @@ PerAxis = Annotated[tuple[float, ...], "per axis"]
 
 # What a registered class may use outside its methods: these modules are quick to import.
 LIGHT = ("dataclasses", "math", "typing", "veil.registry", "veil.settings")
+
+FIT_FILE = "fit.json"  # in the folder of a fit
 
 Thing = TypeVar("Thing")
 
@@ -250,3 +253,9 @@ def system_name(place: str) -> str:
     """
     name = place.rpartition(":")[2].partition("@")[0].rstrip("/").rpartition("/")[2]
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def fit_folder(place: str) -> Path | None:
+    """The folder of a fit, if that is meant: FOLDER, or FILE.py:NAME@FOLDER for a system of one's own."""
+    folder = Path(place.rpartition("@")[2])
+    return folder if place and place not in SYSTEMS and (folder / FIT_FILE).exists() else None

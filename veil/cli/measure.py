@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, paragraphs, progress, written
 from veil.cli.parser import Flag
 from veil.cli.recordings import ColumnChoice, content, read, show
-from veil.cli.subject import PolicyChoice, SensorChoice, build_for, build_system, check_system, fit_folder
-from veil.registry import SYSTEMS, system_name
+from veil.cli.subject import PolicyChoice, SensorChoice, build_for, build_system, check_system
+from veil.registry import SYSTEMS, fit_folder, system_name
 from veil.settings import MeasureSettings, ReadSettings
 
 if TYPE_CHECKING:

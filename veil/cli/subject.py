@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from veil.cli.console import Mistake, known
 from veil.cli.parser import Flag, Parameters, flag_words
-from veil.registry import LEARNERS, POLICIES, SYSTEMS, PerAxis, system_name
+from veil.registry import LEARNERS, POLICIES, SYSTEMS, PerAxis, fit_folder, system_name
 
 if TYPE_CHECKING:
     from veil.learners.run import Ready, Settings
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 RUN = "run.json"  # in the folder of a run
 
 STEPS = 50  # releases per episode, unless said otherwise
-
-FITTED = "fit.json"  # in the folder of a fit
 
 OWN = " Or give one of your own, as FILE.py:NAME, or the folder of a `veil fit`."
 
@@ -55,12 +53,6 @@ def build_for(place: str, individual: str) -> "System":
     """
     folder = fit_folder(place)
     return build_system(place) if folder is None else _fitted(place, folder, individual)
-
-
-def fit_folder(place: str) -> Path | None:
-    """The folder of a fit, if that is meant: FOLDER, or FILE.py:NAME@FOLDER for a system of one's own."""
-    folder = Path(place.rpartition("@")[2])
-    return folder if place not in SYSTEMS and (folder / FITTED).exists() else None
 
 
 def _fitted(place: str, folder: Path, individual: str | None = None) -> "System":

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from veil.cli.console import REFUSED, Mistake, complain
 from veil.cli.parser import Flag
-from veil.cli.subject import build_system, check_system, fit_folder
-from veil.registry import SYSTEMS, system_name
+from veil.cli.subject import build_system, check_system
+from veil.registry import SYSTEMS, fit_folder, system_name
 
 if TYPE_CHECKING:
     from veil.systems.base import Field, System

@@ -23,7 +23,7 @@ from veil.fitting.residual_law import log_density
 from veil.results.fit import Family
 from veil.systems.base import System
 from veil.systems.variants import WithNoise
-from veil.types import Secret
+from veil.types import Scalar, Secret
 
 WEAK = 3.0  # sd of the log of a noise factor that is assumed where the data say nothing
 
@@ -174,16 +174,21 @@ def unravel(like: Parameters, row: Array) -> Parameters:
     return jax.tree.unflatten(structure, found)
 
 
+def _objective(
+    lines: Float[Array, " T"], log_noise: Float[Array, " N"], weights: Float[Array, " T"]
+) -> Scalar:
+    """Mean negative log density of the weighted steps; unknown noise is weakly drawn to the model's."""
+    pull = 0.5 * jnp.sum((log_noise / WEAK) ** 2)
+    total = jnp.sum(jnp.where(weights > 0, weights * lines, 0.0))
+    return (pull - total) / jnp.maximum(jnp.sum(weights), 1.0)
+
+
 @eqx.filter_jit
 def _local(
     likelihood: Likelihood, row: Array, weights: Float[Array, " T"]
 ) -> tuple[Float[Array, ""], Float[Array, " R"], Float[Array, "R R"]]:
-    """Mean negative log density of the weighted steps, its gradient and its Gauss-Newton curvature.
-
-    Unknown noise is weakly drawn to the model's.
-    """
+    """The objective, its gradient and its Gauss-Newton curvature."""
     here = unravel(likelihood.start(), row)
-    count = jnp.maximum(jnp.sum(weights), 1.0)
 
     def expected(secret: Array, log_noise: Array) -> tuple[Forecasts, Forecasts]:
         found = likelihood.forecasts(secret, log_noise)
@@ -197,8 +202,7 @@ def _local(
         miss = base.miss + sum(slope @ part for slope, part in zip(slopes.miss, away, strict=True))
         log_sd = base.log_sd + sum(slope @ part for slope, part in zip(slopes.log_sd, away, strict=True))
         lines = likelihood.by_step(Forecasts(miss, log_sd, base.mean), there.law)[0]
-        pull = 0.5 * jnp.sum((there.log_noise / WEAK) ** 2)
-        return (pull - jnp.sum(jnp.where(weights > 0, weights * lines, 0.0))) / count
+        return _objective(lines, there.log_noise, weights)
 
     value, gradient = jax.value_and_grad(objective)(row)
     return value, gradient, jax.hessian(objective)(row)
@@ -441,11 +445,11 @@ def _is_parabola(
         inverse: of the curvature.
     """
     low, high = likelihood.limits()
+    count = float(np.sum(np.asarray(weights)))
 
     def height(moved: np.ndarray) -> float:
         there = unravel(likelihood.start(), jnp.asarray(moved))
-        line = np.where(np.asarray(weights) > 0, np.asarray(log_scores(likelihood, there)[0]), 0.0)
-        return float(np.sum(line)) - 0.5 * float(np.sum((np.asarray(there.log_noise) / WEAK) ** 2))
+        return -count * float(_objective(log_scores(likelihood, there)[0], there.log_noise, weights))
 
     top = height(row)
     for place in range(likelihood.centre.shape[0]):

@@ -166,7 +166,7 @@ def rivals_of(
         step_seconds: length of a step; None where it has none.
         seed: of the small network.
     """
-    rows = rows_of(np.concatenate([inputs, _lagged(inputs, 1), _lagged(noise, 1)], axis=1), held_out)
+    rows = standardised(np.concatenate([inputs, _lagged(inputs, 1), _lagged(noise, 1)], axis=1), held_out)
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((rows.shape[1] + 1, HIDDEN)) / np.sqrt(rows.shape[1])
     hidden = np.tanh(rows @ weights[:-1] + weights[-1])
@@ -181,7 +181,7 @@ def rivals_of(
         waves = [wave(k * day)[:, None] for k in (1, 2, 3) for wave in (np.sin, np.cos)]
         past = [_lagged(noise, lag + shift) for lag, _ in known for shift in (-1, 0, 1)]
         candidates.append(("a season", np.concatenate([*waves, *past], axis=1)))
-    candidates.append(("past states and inputs", _history(rows_of(inputs, held_out), noise)))
+    candidates.append(("past states and inputs", _history(standardised(inputs, held_out), noise)))
     found = [
         rival_of(name, _mean_score(features, noise, held_out)[held_out]) for name, features in candidates
     ]
@@ -210,7 +210,7 @@ def _history(rows: np.ndarray, noise: np.ndarray) -> np.ndarray:
     return np.concatenate([rows, *past, *(_lagged(noise, lag) for lag in range(1, PAST + 1))], axis=1)
 
 
-def rows_of(values: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+def standardised(values: np.ndarray, held_out: np.ndarray) -> np.ndarray:
     """Columns in the standard units of the fitted steps, limited to ±4; constant ones are left out.
 
     Args:

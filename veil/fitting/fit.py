@@ -281,11 +281,11 @@ def _against_population(
     """
     likelihoods = [Likelihood(system, one) for one in data]
     size = len(system.secret_fields)
+    estimates = [
+        unravel(one.start(), jnp.asarray(part.row)) for one, part in zip(likelihoods, found, strict=True)
+    ]
     values = np.array(
-        [
-            np.asarray(one.centre) + np.asarray(one.spread) * part.row[:size]
-            for one, part in zip(likelihoods, found, strict=True)
-        ]
+        [np.asarray(one.secret(each)) for one, each in zip(likelihoods, estimates, strict=True)]
     )
     law = population(
         values,

@@ -119,8 +119,9 @@ def _stairs(account: Account) -> Picture:
 
 def model_section(material: Material) -> Section | None:
     """How well the model explains the recordings that it was fitted to; None where no fit was used."""
-    fits = {source.place: source.fit for source in material.sources}
-    blocks = tuple(block for fit in fits.values() if fit is not None for block in _model(fit))
+    one_each = {source.place: source for source in material.sources}
+    fits = [source.fit for source in one_each.values()]
+    blocks = tuple(block for fit in fits if fit is not None for block in _model(fit))
     lead = "All figures of this report hold for a system that moves like this model."
     return Section("model", "How well the model explains the recording", lead, blocks) if blocks else None
 

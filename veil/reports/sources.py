@@ -21,11 +21,10 @@ from veil.learners import run as runs
 from veil.learners.manifest import ADVICE
 from veil.learners.run import METRICS, Run, Settings, load_policy
 from veil.policies.base import Policy
-from veil.registry import system_name
+from veil.registry import fit_folder, system_name
 from veil.reports.blocks import Block, Column, Missing, ReportError
 from veil.results.audit import FILE as AUDIT
 from veil.results.audit import Audit
-from veil.results.fit import FILE as FIT
 from veil.results.fit import Fit
 from veil.results.frontier import Frontier
 from veil.results.parts import ResultError
@@ -145,8 +144,8 @@ class Source:
     @property
     def fit(self) -> Fit | None:
         """The fit that the system comes from; None where it does not, or the folder is not there any more."""
-        folder = Path(self.place.rpartition("@")[2])
-        if not self.place or not (folder / FIT).exists():
+        folder = fit_folder(self.place)
+        if folder is None:
             return None
         try:
             return Fit.load(folder)

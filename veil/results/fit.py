@@ -13,6 +13,7 @@ from scipy import stats
 
 from veil.io import npz_bytes, replace_bytes, write_json
 from veil.plots import BLUE, INK, ORANGE, PALE
+from veil.registry import FIT_FILE
 from veil.results.parts import LEVEL, Examination, Line, ResultError, number, text_of
 from veil.results.text import notebook_page, sentence, text_table
 from veil.version import __version__
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FILE, ARRAYS, PICTURE = "fit.json", "fit.npz", "fit.png"
+FILE, ARRAYS, PICTURE = FIT_FILE, "fit.npz", "fit.png"
 
 
 @dataclass(frozen=True)
