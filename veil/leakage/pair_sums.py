@@ -6,8 +6,9 @@ log Z moves by at most Σ_j s_j |δD_j|, and Σ_j s_j D_j ≤ −log Z, as relat
 weight stands in the exponent as well: Σ_j s_j (D_j − log w_j) is the entropy of s less log Z, hence at most
 log N − log Z.
 
-A loop goes over many rows, with some columns unrolled in it, so that exponents, powers and sums stay in
-registers; the loop is long enough to be worth sharing between the cores. There are no derivatives here.
+A step of a loop is one fused program, shared between the cores. It takes many rows and several groups of
+columns, with the columns of a group unrolled, so that exponents, powers and sums stay in registers. Sharing
+costs some ten microseconds, so that a step has hundreds of thousands of pairs. There are no derivatives here.
 """
 
 import math
@@ -31,11 +32,11 @@ LEAST = -1e4  # power of two that stands for zero
 
 Rows = Float[Array, " N"]
 
-Features = Float[Array, "F B"]
+Features = Float[Array, "F 1 B"]
 
-Column = Float[Array, " G"]
+Column = Float[Array, "G C 1"]
 
-Term = Callable[[Features, Column, Array], Float[Array, " B"]]
+Term = Callable[[Features, Column, Float[Array, "C 1"]], Float[Array, "C B"]]
 
 
 def rounding_error(weights: Rows, log_kl: Rows, log_chernoff: Rows) -> Array:
@@ -63,14 +64,14 @@ def kl_sums(prepared: Prepared, log_weights: Rows, count: Int[Array, ""]) -> Row
     *natural, start, _ = columns
     start = one * start + _powers(log_weights)
 
-    def term(row: Features, column: Column, start: Array) -> Float[Array, " B"]:
+    def term(row: Features, column: Column, start: Array) -> Float[Array, "C B"]:
         exponent = row[-1] + start
         for i in range(len(natural)):
             exponent = exponent + column[i] * row[i]
         return power_of_two(exponent.astype(jnp.float32))
 
     whole, size = jnp.zeros_like(count)[None], prepared.mean.shape[1]
-    block = (rows.shape[0], 128 // size)
+    block = (rows.shape[0], 16, 32 // size)
     return _sums(term, [*moments, own], [*natural, start], block, whole, whole + count)
 
 
@@ -93,7 +94,7 @@ def chernoff_sums(
     first_scale, second_scale = jnp.exp((alpha - 1.0) * prepared.log_det), jnp.exp(-alpha * prepared.log_det)
     factor = ((-0.5 / LOG_TWO) * alpha * (1.0 - alpha)).astype(jnp.float32)
 
-    def term(row: Features, column: Column, start: Array) -> Float[Array, " B"]:
+    def term(row: Features, column: Column, start: Array) -> Float[Array, "C B"]:
         entries = {place: row[k] + column[k] for k, place in enumerate(places)}
         mixed = [[entries[i, j] for j in range(i + 1)] for i in range(size)]
         apart = [row[len(places) + i] - column[len(places) + i] for i in range(size)]
@@ -106,7 +107,9 @@ def chernoff_sums(
     columns = [*(alpha * entry for entry in covariance), *means, second_scale, _powers(log_weights)]
     every = jnp.arange(secrets, dtype=labels.dtype)
     low, high = (jnp.searchsorted(labels, every, side=side).astype(count.dtype) for side in ("left", "right"))
-    return _sums(term, rows, columns, (-(-labels.shape[0] // 4), 16 // size), low, jnp.minimum(high, count))
+    return _sums(
+        term, rows, columns, (-(-labels.shape[0] // 4), 8, 32 // size), low, jnp.minimum(high, count)
+    )
 
 
 def _powers(log_weights: Rows) -> Rows:
@@ -141,23 +144,24 @@ def _sums(
     term: Term,
     rows: list[Rows],
     columns: list[Rows],
-    block: tuple[int, int],
+    block: tuple[int, int, int],
     low: Int[Array, " K"],
     high: Int[Array, " K"],
 ) -> Rows:
     """Σ_j term_ij for each i, over the j in the same range of components.
 
     Args:
-        term: of many rows and one column, from their features; the last of the column by itself.
+        term: of many rows and a column of each group, from their features; the last of the column by itself.
         rows: features of the rows.
         columns: features of the columns; the last is a term of the exponent, with the weight in it.
-        block: how many rows at a time, and how many columns unrolled.
+        block: how many rows, groups of columns, and columns of a group at a time.
         low: where each range begins; in ascending order.
         high: where it ends.
     """
-    height, unrolled = block
+    height, groups, unrolled = block
+    width = groups * unrolled
     left = jnp.pad(jnp.stack(rows), ((0, 0), (0, height)), mode="edge")
-    right = jnp.pad(jnp.stack(columns, axis=1), ((0, unrolled), (0, 0)), mode="edge")
+    right = jnp.pad(jnp.stack(columns, axis=1), ((0, width), (0, 0)), mode="edge")
 
     def one_range(place: Array, sums: Rows) -> Rows:
         start, stop = low[place], high[place]
@@ -165,19 +169,20 @@ def _sums(
         def rows_of_block(index: Array, sums: Rows) -> Rows:
             # The last block goes on into the next range, which overwrites that with its own sums.
             at = start + index * height
-            own = lax.dynamic_slice_in_dim(left, at, height, axis=1)
+            own = lax.dynamic_slice_in_dim(left, at, height, axis=1)[:, None, :]
 
-            def add(part: Array, total: Rows) -> Rows:
-                first = start + part * unrolled
-                these = lax.dynamic_slice_in_dim(right, first, unrolled)
-                inside = first + jnp.arange(unrolled, dtype=first.dtype) < stop
+            def add(part: Array, total: Float[Array, "C B"]) -> Float[Array, "C B"]:
+                first = start + part * width
+                these = lax.dynamic_slice_in_dim(right, first, width)
+                inside = first + jnp.arange(width, dtype=first.dtype) < stop
                 powers = these[:, -1] + jnp.where(inside, 0.0, LEAST)
-                sums = _tree(lambda k: term(own, these[k], powers[k]), 0, unrolled)
+                each, powers = these.reshape(groups, unrolled, -1), powers.reshape(groups, unrolled)
+                sums = _tree(lambda k: term(own, each[:, k].T[:, :, None], powers[:, k, None]), 0, unrolled)
                 return total + sums.astype(total.dtype)
 
-            total = jnp.zeros(height, left.dtype)
-            total = lax.fori_loop(jnp.zeros_like(start), -(-(stop - start) // unrolled), add, total)
-            return lax.dynamic_update_slice(sums, total, (at,))
+            total = jnp.zeros((groups, height), left.dtype)
+            total = lax.fori_loop(jnp.zeros_like(start), -(-(stop - start) // width), add, total)
+            return lax.dynamic_update_slice(sums, jnp.sum(total, axis=0), (at,))
 
         return lax.fori_loop(jnp.zeros_like(start), -(-(stop - start) // height), rows_of_block, sums)
 
