@@ -82,6 +82,38 @@ def test_a_population_with_equal_errors_is_shrunk_by_the_closed_form():
     assert closer.all()
 
 
+def test_parameters_drawn_to_the_population_are_scored_against_ones_own():
+    """Six loops with one gain, 90 steps each. The score of a gain from the first part is a closed form."""
+    logs = [loop(0.7, 91, 20 + number) for number in range(6)]
+    found = veil.fit(Gain(), [log for *_, log in logs]).individuals
+    own, common, gains = [], [], []
+    for level, push, _ in logs:
+        goal, past = level[1:] - push[:-1], level[:-1]
+        own.append(goal[:63] @ past[:63] / (past[:63] @ past[:63]))
+    for (level, push, _), slope, one in zip(logs, own, found, strict=True):
+        goal, past = level[1:] - push[:-1], level[:-1]
+        size = np.mean((goal[:63] - slope * past[:63]) ** 2)
+        squares = [np.sum((goal[63:] - each * past[63:]) ** 2) for each in (slope, np.mean(own))]
+        common.append((squares[0] - squares[1]) / (2.0 * size))
+        (rival,) = [each for each in one.rivals if each.name == "parameters drawn to the population"]
+        gains.append(rival.gain * rival.steps)
+        assert one.family.order == 0
+    assert np.corrcoef(gains, common)[0, 1] > 0.9
+
+
+def test_the_error_of_a_short_fit_is_not_taken_for_a_wrong_model():
+    """The size of the noise is estimated from 50 steps and examined on 100 others, 400 times."""
+    rng, level, times = np.random.default_rng(8), 0.05, 400
+    rejected = dict.fromkeys(["calibration of level", "size of level"], 0)
+    for _ in range(times):
+        seen = rng.standard_normal((150, 1))
+        noise = (seen[50:] - seen[:50].mean()) / seen[:50].std()
+        for one in examine(noise, 50, ["level"], None, ()):
+            if one.test in rejected:
+                rejected[one.test] += one.p < level
+    assert max(rejected.values()) / times < level + 3 * np.sqrt(level / times), rejected
+
+
 def test_right_models_are_rejected_at_most_at_the_level():
     """White noise, 400 times: each test and all of them together."""
     level, rejected, times = 0.05, 0, 400
