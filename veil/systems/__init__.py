@@ -6,6 +6,7 @@ from veil.systems.building import Building
 from veil.systems.coloured import WithColouredNoise
 from veil.systems.driver import Driver, IdmDriver
 from veil.systems.gain import Gain
+from veil.systems.metered_building import MeteredBuilding
 from veil.systems.platoon import ColouredPlatoon, IdmPlatoon, Platoon
 from veil.systems.scenarios import nominal, other_scenarios
 from veil.systems.series import Field, Series
@@ -46,6 +47,7 @@ __all__ = [
     "IndependentLeader",
     "KnownStart",
     "Leader",
+    "MeteredBuilding",
     "Nouns",
     "Platoon",
     "Prior",
