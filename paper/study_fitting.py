@@ -138,9 +138,9 @@ def run(cell: Cell) -> Result:
             return driver()
         if cell.system == "building":
             return Building(series=winter_month(rows), envelope="mass" not in cell.world)
-        # Drained for 1,000 steps, then charged with the same currents, and so on.
+        # Drained for 1,000 steps, then charged: the current is limited only when it drains.
         once = np.asarray(drive_cycle(1001).values, float)[:, 0]
-        back = np.where(np.arange(rows) // 1001 % 2 == 0, 1.0, -1.0)
+        back = np.where(np.arange(rows) // 1001 % 2 == 0, 1.0, -0.75)
         return Battery(series=Series({"demand": back * np.resize(once, rows)}))
 
     def plant(secret: np.ndarray) -> System:
