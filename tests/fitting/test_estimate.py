@@ -10,7 +10,7 @@ from scipy import stats
 import veil
 from veil.fitting.estimate import _Map
 from veil.fitting.examine import examine, gaussianised, rival_of, rivals_of
-from veil.fitting.fitted import fitted_system, self_model
+from veil.fitting.fitted import autocovariance, fitted_system, self_model
 from veil.fitting.population import population
 from veil.results.fit import Rival
 from veil.settings import FitSettings
@@ -64,6 +64,16 @@ def test_smooth_maps_keep_limits_and_know_their_derivatives():
     ahead, behind = range_.inside(u + 1e-5), range_.inside(u - 1e-5)
     assert np.allclose(first, (ahead[0] - behind[0]) / 2e-5, atol=1e-8)
     assert np.allclose(second, (ahead[1] - behind[1]) / 2e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("memory", [(0.6, -0.3), (1.2, 0.1), (0.0, 1.4)])
+def test_autocovariances_solve_the_yule_walker_equations_after_growing_noise_is_damped(memory):
+    found = autocovariance(np.array(memory))
+    radius = max(np.abs(np.roots([1.0, -memory[0], -memory[1]])).max(), 0.98) / 0.98
+    first, second = memory[0] / radius, memory[1] / radius**2
+    equations = np.array([[1.0, -first, -second], [-first, 1.0 - second, 0.0], [-second, -first, 1.0]])
+    truth = np.linalg.solve(equations, [1.0, 0.0, 0.0])
+    assert np.allclose(found, truth, rtol=1e-3)
 
 
 def test_a_population_with_equal_errors_is_shrunk_by_the_closed_form():

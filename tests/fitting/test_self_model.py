@@ -41,11 +41,14 @@ def house_path(seed, steps=STEPS, step=0.0):
     return system, jnp.asarray(secret), states, np.array(inputs)
 
 
-def textbook_filter(system, secret, states, inputs, noise):
-    """Means and variances of the indoor readings by a Kalman filter in matrix form, written for this test."""
+def textbook_filter(system, secret, states, inputs, noise, envelope=None, wider=1.0):
+    """Means and variances of the indoor readings by a Kalman filter in matrix form, written for this test.
+
+    The last column is the mean of both temperatures in the end.
+    """
     start = system.initial(secret)
-    mean = np.array([states[0, 0], float(start.mean[1])])
-    covariance = np.diag([noise, float(start.scale[1, 1]) ** 2])
+    mean = np.array([states[0, 0], float(start.mean[1]) if envelope is None else envelope])
+    covariance = np.diag([noise, (wider * float(start.scale[1, 1])) ** 2])
     found = []
     for t in range(len(states) - 1):
 
@@ -59,7 +62,7 @@ def textbook_filter(system, secret, states, inputs, noise):
         gain = covariance[:, 0] / (covariance[0, 0] + noise)
         mean = mean + gain * (states[t + 1, 0] - mean[0])
         covariance = covariance - np.outer(gain, covariance[0])
-    return np.array(found).T
+    return np.array([*found, mean]).T
 
 
 def test_hidden_states_are_followed_like_by_a_textbook_kalman_filter(float64):
@@ -67,7 +70,7 @@ def test_hidden_states_are_followed_like_by_a_textbook_kalman_filter(float64):
     likelihood = Likelihood(system, rows_of(system, bound(system, states, inputs, (True, False))))
     here = Parameters((secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), white(1))
     lines = np.asarray(log_scores(likelihood, here)[0])[: STEPS - 1]
-    mean, variance = textbook_filter(system, secret, states, inputs, 0.0)
+    mean, variance = textbook_filter(system, secret, states, inputs, 0.0)[:, :-1]
     truth = stats.norm.logpdf(states[1:, 0], mean, np.sqrt(variance))
     assert np.allclose(lines, truth, atol=1e-9)
 
@@ -79,7 +82,7 @@ def test_a_rounded_reading_has_the_probability_of_its_cell(float64):
     likelihood = Likelihood(system, rows_of(system, log))
     here = Parameters((secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), white(1))
     lines = np.asarray(log_scores(likelihood, here)[0])[: STEPS - 1]
-    mean, variance = textbook_filter(system, secret, states, inputs, step**2 / 12)
+    mean, variance = textbook_filter(system, secret, states, inputs, step**2 / 12)[:, :-1]
     place, sd = states[1:, 0] - mean, np.sqrt(variance)
     truth = np.log(stats.norm.cdf(place + step / 2, scale=sd) - stats.norm.cdf(place - step / 2, scale=sd))
     assert np.allclose(lines + np.log(step), truth, atol=1e-5), "six points per cell of up to three sd"
@@ -115,21 +118,27 @@ def at(system):
     return system.prior.secrets[0], system.initial(system.prior.secrets[0]).mean, system.first_external()
 
 
-def test_stretches_are_predicted_as_if_each_were_a_recording_of_its_own(float64):
+def test_after_a_gap_the_noise_begins_anew_and_what_is_hidden_may_be_elsewhere(float64):
+    """The envelope is expected where it was, with ten times the uncertainty of a start."""
     system, secret, states, inputs = house_path(4)
-    law = white(1)
-    law = ResidualLaw(law.memory.at[0, :3].set(jnp.asarray([0.3, 0.2, 0.1])), law.level, law.mixing, law.tail)
 
-    def lines(states, inputs, cuts=()):
+    def lines(states, inputs, cuts=(), memory=(0.0, 0.0, 0.0)):
         log = bound(system, states, inputs, (True, False), cuts=cuts)
-        data = rows_of(system, log)
+        data, law = rows_of(system, log), white(1)
+        law = ResidualLaw(law.memory.at[0, :3].set(jnp.asarray(memory)), law.level, law.mixing, law.tail)
         likelihood = Likelihood(system, data)
         here = Parameters((secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), law)
         return np.asarray(log_scores(likelihood, here)[0])[np.asarray(data.used)]
 
-    apart = np.concatenate([lines(states[:17], inputs[:17]), lines(states[17:], inputs[17:])])
-    assert np.allclose(lines(states, inputs, (17,)), apart, atol=1e-12)
-    assert not np.allclose(lines(states, inputs)[:16], apart[16:32])
+    whole = lines(states, inputs, (17,))
+    assert np.allclose(whole[:16], lines(states[:17], inputs[:17]), atol=1e-12)
+    *_, end = textbook_filter(system, secret, states[:17], inputs[:17], 0.0).T
+    found = textbook_filter(system, secret, states[17:], inputs[17:], 0.0, envelope=end[1], wider=10.0)
+    mean, variance = found[:, :-1]
+    assert np.allclose(whole[16:], stats.norm.logpdf(states[18:, 0], mean, np.sqrt(variance)), atol=1e-9)
+    coloured = lines(states, inputs, (17,), (0.3, 0.2, 0.1))
+    assert np.isclose(coloured[16], whole[16], atol=1e-9), "no error is remembered over a gap"
+    assert not np.isclose(coloured[17], whole[17])
 
 
 @pytest.mark.parametrize("tail", [0.0, 0.05, 0.3])

@@ -10,6 +10,8 @@ from veil.systems.base import System, finite_prior
 from veil.systems.coloured import WithColouredNoise
 from veil.systems.variants import WithNoise, WithPrior
 
+SLOWEST = 0.98  # share of coloured noise that is left after a step, at most
+
 NO_COLOUR = 0.05  # autocorrelation of the noise after one step; less is taken as white
 
 LEAST_WHITE = 0.02  # share of the noise that stays white, so that every state has noise of its own
@@ -98,18 +100,21 @@ def _colour(one: Individual, system: System, axes: tuple[str, ...]) -> Float[np.
 def autocovariance(memory: Float[np.ndarray, " L"], count: int = 3) -> Float[np.ndarray, " C"]:
     """Of an autoregressive process with unit innovations, by its impulse response.
 
+    A process that would grow, or forget more slowly than a factor `SLOWEST` per step, is damped to it: one
+    prediction may be made with such noise, but a system that moves by it for long would run away.
+
     Args:
         memory: coefficients of lag 1, 2, ...
         count: how many lags, from 0 on.
     """
-    length = 400
+    length, lags = 400, np.arange(1, len(memory) + 1)
+    radius = float(np.max(np.abs(np.roots([1.0, *-memory])), initial=0.0))
+    memory = memory * (SLOWEST / max(radius, SLOWEST)) ** lags
     response = np.zeros(length)
     response[0] = 1.0
     for t in range(1, length):
         past = response[max(0, t - len(memory)) : t][::-1]
         response[t] = float(memory[: len(past)] @ past)
-        if abs(response[t]) > 1e6:
-            raise ValueError("The fitted noise is not stationary: record more, or choose another system.")
     return np.array([response[lag:] @ response[: length - lag] for lag in range(count)])
 
 
@@ -117,7 +122,7 @@ def _decay(first: float, second: float) -> tuple[float, float]:
     """(r, q) with (1 − q) r = first and (1 − q) r² = second, as far as they are possible."""
     if abs(first) < NO_COLOUR:
         return 0.0, 0.5
-    keep = float(np.clip(second / first, -0.98, 0.98))
+    keep = float(np.clip(second / first, -SLOWEST, SLOWEST))
     if keep * first <= 0 or abs(keep) < abs(first):  # the noise forgets faster than any such process
-        keep = float(np.clip(first / (1.0 - LEAST_WHITE), -0.98, 0.98))
+        keep = float(np.clip(first / (1.0 - LEAST_WHITE), -SLOWEST, SLOWEST))
     return keep, float(np.clip(1.0 - first / keep, LEAST_WHITE, 1.0 - LEAST_WHITE))

@@ -15,6 +15,8 @@ from veil.recordings.bound import Bound
 from veil.systems.base import System
 from veil.types import External, Secret, State
 
+AFTER_GAP = 10.0  # times the standard deviation of the initial law, for coordinates that are not read
+
 FINE = 0.1  # a sensor whose steps are at most this many sd of the noise is taken as exact
 
 
@@ -97,8 +99,9 @@ def forecasts(system: System, secret: Secret, data: Rows) -> Forecasts:
     """Predict every reading from those before it in its stretch. Transitions that are not used hold anything.
 
     Where the whole state is read by a fine sensor, each prediction needs the last reading only, and all are
-    made at once. Else a filter runs along the rows and begins anew in each stretch, in the system's initial
-    law given the first reading. It is exact for linear systems.
+    made at once. Else a filter runs along the rows. It begins in the system's initial law given the first
+    reading, and is exact for linear systems. After a gap it expects what is not read where it was, with
+    `AFTER_GAP` times the uncertainty of a start: the system may have done anything meanwhile.
 
     Args:
         system: the model.
@@ -117,13 +120,31 @@ def forecasts(system: System, secret: Secret, data: Rows) -> Forecasts:
 
     def step(t: Int[Array, ""], now: tuple[Tracked, Forecasts]) -> tuple[Tracked, Forecasts]:
         known, found = now
-        anew, after = first_tracked(system, secret, sensor, states[t]), states[t + 1]
-        known = jax.tree.map(lambda begin, on: jnp.where(data.age[t] == 0, begin, on), anew, known)
-        known, one = read(
+        after = states[t + 1]
+        anew = _after_gap(first_tracked(system, secret, sensor, states[t]), known, sensor)
+        known = jax.tree.map(
+            lambda begin, on: jnp.where((t > 0) & (data.age[t] == 0), begin, on), anew, known
+        )
+        reached, one = read(
             moved(system, secret, known, external[t]), sensor, lambda place, axis, mean, sd: after[axis]
         )
+        known = jax.tree.map(lambda on, stay: jnp.where(data.used[t], on, stay), reached, known)
         return known, jax.tree.map(lambda all_, new: all_.at[t].set(new), found, one)
 
     empty = jnp.zeros((len(data.age), len(sensor.axes)), states.dtype)
     start = first_tracked(system, secret, sensor, states[0]), Forecasts(empty, empty, empty)
     return jax.lax.fori_loop(0, data.last, step, start)[1]
+
+
+def _after_gap(begun: Tracked, before: Tracked, sensor: Sensor) -> Tracked:
+    """What is known after the first reading of a later stretch.
+
+    Args:
+        begun: what would be known if the recording began here.
+        before: what was known at the end of the stretch before.
+        sensor: what is read.
+    """
+    seen = jnp.asarray(sensor.seen)
+    wider = jnp.where(seen, 1.0, AFTER_GAP)
+    mean = jnp.where(seen, begun.mean, before.mean)
+    return Tracked(mean, begun.covariance * wider[:, None] * wider[None, :])
