@@ -146,12 +146,21 @@ def shares_linearly(system: System, policy: Policy) -> bool:
     filter per secret has the exact likelihood, whichever part of the state is shared: it linearises where
     the released coordinates are known, and the others have no curvature. Decided from the traced programs.
     """
+    copied = copied_coordinates(system, policy)
+    return len(copied) > 0 and _moves_linearly(system, tuple(place for place in copied if place != MIXED))
+
+
+def copied_coordinates(system: System, policy: Policy) -> tuple[int, ...]:
+    """For each number of a release, the coordinate of the state that it copies, or `MIXED`.
+
+    Empty where releases have noise, are not affine in the state, or repeat earlier ones. Decided from the
+    traced program.
+    """
     policy = sensed(policy)
     kind = release_kind(system, policy)
     if kind.fresh_law() is not kind or not shares_affinely(system, policy):
-        return False
-    copied = moved_numbers(*_release_program(system, policy))
-    return _moves_linearly(system, tuple(int(place) for place in copied if place != MIXED))
+        return ()
+    return tuple(int(place) for place in moved_numbers(*_release_program(system, policy)))
 
 
 def shares_by_gaussians(system: System, policy: Policy) -> bool:

@@ -341,3 +341,26 @@ def test_linearity_is_decided_from_the_programs(float64):
     assert not shares_affinely(hidden(), Folded(hidden())) and not bounder_candidates(
         hidden(), Folded(hidden())
     )
+
+
+class StrongThermostat(Building):
+    """The valve opens thirteen times as far per kelvin, so that it is shut or wide open."""
+
+    def heating(self, secret, state, now):
+        valve = jnp.clip(2.0 * (15.0 - state[1]), 0.0, self.largest_power)
+        return secret[0] * (secret[2] + now.shift - now.outdoor) + valve
+
+
+def test_what_is_hidden_and_strongly_bent_is_aimed_at_by_quadrature(float64):
+    """Particles that are aimed by linearisation disagree here on a tenth of the episodes."""
+    building = as_float64(StrongThermostat(FOUR))
+
+    def exact(shared, external):
+        return envelope_on_a_grid(building, shared, external)
+
+    bounder, scored = enclosed(building, Truth(building), exact, episodes=24, steps=12, candidate=1)
+    assert bounder.name == "conditional particles, aimed by quadrature"
+    assert not np.any(scored.bad)
+    found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=64))
+    assert found.method == bounder.name and found.verdict().name == "certifiable"
+    assert not np.any(found.scored.bad) and found.leakage.low > 0.3

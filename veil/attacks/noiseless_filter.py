@@ -10,10 +10,8 @@ from veil.attacks.guides import (
     Planned,
     Potential,
     Public,
-    aim,
-    draw,
+    Quadratic,
     flat,
-    log_correction,
     pulled_back,
 )
 from veil.attacks.particle_filter import ParticleFilter, Particles, ReferencePath, StepNoise, refresh
@@ -75,24 +73,24 @@ class Ahead(Planned):
         return jax.lax.scan(step, system.initial(secret), public)[1]
 
     def smoothed(
-        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Potential
+        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Quadratic
     ) -> Float[Array, "T N"]:
         """Each state from the law that its release leaves."""
 
-        def step(origin: Gaussian, now: tuple[Potential, Public]) -> tuple[Gaussian, State]:
+        def step(origin: Gaussian, now: tuple[Quadratic, Public]) -> tuple[Gaussian, State]:
             potential, public = now
             law = match(policy, secret, origin, public).law
-            state = law.sample(aim(potential, law).mean)
+            state = law.sample(potential.aim(law).mean)
             return system.transition(secret, state, public.external), state
 
         return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
 
     def backward(
         self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
-    ) -> Potential:
+    ) -> Quadratic:
         """The density of the next release, and the way to those after it; the last potential is flat."""
 
-        def step(later: Potential, now: tuple[External, State, Public]) -> tuple[Potential, Potential]:
+        def step(later: Quadratic, now: tuple[External, State, Public]) -> tuple[Quadratic, Quadratic]:
             external, state, following = now
             scale = system.transition(secret, state, external).scale
 
@@ -105,7 +103,7 @@ class Ahead(Planned):
             slope, miss = jax.jacfwd(forecast)(state)
             beyond = pulled_back(found.law, slope, state, later)
             precision, pull = miss.T @ miss, -miss.T @ found.scores
-            potential = Potential(state, precision + beyond.precision, pull + beyond.pull)
+            potential = Quadratic(state, precision + beyond.precision, pull + beyond.pull)
             return potential, potential
 
         last = flat(path[-1])
@@ -138,13 +136,13 @@ class NoiselessFilter(ParticleFilter):
 
         def aimed(origin: Gaussian) -> tuple[Matched, Aimed]:
             found = match(self.policy, secret, origin, public)
-            return found, aim(self.guide.potential(plan, kernel, secret, found.law, public), found.law)
+            return found, self.guide.potential(plan, kernel, secret, found.law, public).aim(found.law)
 
         found, aims = jax.vmap(aimed)(before.origins)
         outlook = found.log_density + aims.log_mass
         kept = refresh(before, outlook, noise.comb, None if reference is None else reference.on)
         found, aims = jax.vmap(aimed)(kept.origins)
-        z = jax.vmap(draw)(aims, noise.moves, noise.defence)
+        z = jax.vmap(lambda one, *coins: one.draw(*coins))(aims, noise.moves, noise.defence)
         if reference is not None:
             origin, axes = jax.tree.map(lambda leaf: leaf[0], (kept.origins, found.axes))
             # What the release tells of z has no part in the law of the state any more: it is free.
@@ -154,6 +152,8 @@ class NoiselessFilter(ParticleFilter):
         states = jax.vmap(Gaussian.sample)(found.law, z)
         if reference is not None:
             states = states.at[0].set(jnp.where(reference.on, reference.state, states[0]))
-        log_weights = kept.log_weights + found.log_density + jax.vmap(log_correction)(aims, z)
+        log_weights = (
+            kept.log_weights + found.log_density + jax.vmap(lambda one, own: one.log_correction(own))(aims, z)
+        )
         origins = jax.vmap(self.system.transition, (None, 0, None))(secret, states, public.external)
         return Particles(states, origins, log_weights)

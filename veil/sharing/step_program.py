@@ -99,9 +99,8 @@ def live_step(policy: Policy):
         memory = jnp.where(public.time == 1, first, jnp.where(ready, memory, later))
         situation = WorldState(secret, secret, state, sight.external, public.time, memory)
         live = StreamOverride(public.left, public.missing)
-        recorded = Recorded(
-            public.known, emitted(policy, public.shared)
-        )  # its decimals may miss the last bit
+        # What was emitted is read back from decimals, which may miss the last bit.
+        recorded = Recorded(public.known, emitted(policy, public.shared))
         after, made = share(
             policy, belief, situation, seed=public.seed, key=key, live=live, recorded=recorded
         )

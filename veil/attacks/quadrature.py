@@ -1,0 +1,207 @@
+"""Particles aimed by quadrature, where one coordinate of the state is hidden and may be strongly bent.
+
+If all other coordinates are released as they are, p(y_{t+1}..y_T | x_t) is a function of one number. It is
+computed on a grid, backwards in time, without linearising anything. Particles that are drawn and kept by it
+have nearly equal weights. The grid only aims: weights are those of `NoiselessFilter`, so that both estimates
+are proper however coarse it is.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp, ndtr, ndtri
+from jaxtyping import Array, Bool, Float
+from scipy.stats import norm
+
+from veil.attacks.guides import DEFENCE, Aimed, Guide, Potential, Public, defended
+from veil.attacks.noiseless_filter import match
+from veil.laws import Gaussian, Kernel
+from veil.policies.base import Policy
+from veil.step import copied_coordinates
+from veil.systems.base import System
+from veil.traced import MIXED
+from veil.types import Noise, Scalar, Secret
+
+CELLS, REACH = 96, 6.0  # of a standard normal number: cells of one width, the outer two without an end
+
+_EDGES = np.linspace(-REACH, REACH, CELLS + 1)
+
+_MIDDLES = 0.5 * (_EDGES[1:] + _EDGES[:-1])
+
+_BELOW = np.concatenate([[0.0], norm.cdf(_EDGES[1:-1])])  # probability below each cell
+
+_SHARES = np.diff(np.concatenate([_BELOW, [1.0]]))
+
+_LOG_SHARES = np.log(_SHARES)
+
+NODES, SCOUTS = 192, 64  # of the grid of one step, and of the pass that looks where it must be
+
+WIDE = 7.0  # standard deviations to each side that a grid covers
+
+EXCLUDED = 60.0  # nats by which a release excludes a place
+
+
+class TabulatedAimed(Aimed):
+    """N(0, I) with one number changed: along a direction, ψ is level in each cell.
+
+    Attributes:
+        along: unit vector; zero where the coordinate has no noise, and nothing is aimed.
+        log_shares: log-probability of each cell.
+        log_mass: see `Aimed`.
+    """
+
+    along: Float[Array, " N"]
+    log_shares: Float[Array, " C"]
+    log_mass: Scalar
+
+    def draw(self, noise: Noise, uniform: Scalar) -> Noise:
+        """By the inverse of the distribution function: first the cell, then the place in it."""
+        old = self.along @ noise
+        shares = jnp.exp(self.log_shares)
+        upper = jnp.cumsum(shares)
+        level = ndtr(old) * upper[-1]
+        cell = jnp.minimum(jnp.sum(upper < level), CELLS - 1)
+        inside = jnp.clip((level - upper[cell]) / shares[cell] + 1.0, 0.0, 1.0)
+        limits = jnp.finfo(old.dtype)
+        place = jnp.asarray(_BELOW, old.dtype)[cell] + inside * jnp.asarray(_SHARES, old.dtype)[cell]
+        new = ndtri(jnp.clip(place, limits.tiny, 1.0 - limits.epsneg))
+        return jnp.where(uniform < DEFENCE, noise, noise + (new - old) * self.along)
+
+    def log_correction(self, z: Noise) -> Scalar:
+        """From the share of the cell that z is in."""
+        place = jnp.floor((self.along @ z + REACH) * (CELLS / (2.0 * REACH)))
+        cell = jnp.clip(place, 0, CELLS - 1).astype(jnp.int32)
+        ratio = defended(self.log_shares[cell] - jnp.asarray(_LOG_SHARES, z.dtype)[cell])
+        return jnp.where(jnp.any(self.along != 0.0), ratio, 0.0)
+
+
+class Tabulated(Potential):
+    """log ψ as a function of one coordinate: straight between evenly spaced nodes, level beyond them."""
+
+    first: Scalar
+    spacing: Scalar
+    values: Float[Array, " G"]
+    axis: int = eqx.field(static=True)
+
+    def aim(self, origin: Gaussian) -> TabulatedAimed:
+        """By the middles of the cells."""
+        row = origin.scale[self.axis]
+        sd = jnp.sqrt(row @ row)
+        along = jnp.where(sd > 0.0, row / jnp.where(sd > 0.0, sd, 1.0), 0.0)
+        middles = origin.mean[self.axis] + sd * jnp.asarray(_MIDDLES, sd.dtype)
+        log_masses = self.at(middles) + jnp.asarray(_LOG_SHARES, sd.dtype)
+        log_mass = logsumexp(log_masses)
+        return TabulatedAimed(along, log_masses - log_mass, log_mass)
+
+    def at(self, places: Float[Array, " C"]) -> Float[Array, " C"]:
+        """Log ψ at these values of the coordinate."""
+        last = self.values.shape[0] - 1
+        steps = jnp.clip((places - self.first) / self.spacing, 0.0, last)
+        left = jnp.minimum(jnp.floor(steps), last - 1).astype(jnp.int32)
+        part = steps - left
+        return (1.0 - part) * self.values[left] + part * self.values[left + 1]
+
+
+class AheadByQuadrature(Guide):
+    """Particles are aimed at the releases after this one: ψ_t(x) ≈ p(y_{t+1}..y_T | x_t = x, θ), on a grid.
+
+    Attributes:
+        axis: the hidden coordinate.
+        copied: the coordinates that the numbers of a release copy, or `MIXED`; all but the hidden one.
+    """
+
+    axis: int = eqx.field(static=True)
+    copied: tuple[int, ...] = eqx.field(static=True)
+
+    def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> Tabulated:
+        """One table per step, from the last one back."""
+        first, spacing = self._grids(system, policy, secret, public)
+
+        def step(later: Tabulated, now: tuple[Scalar, Scalar, Public, Public]) -> tuple[Tabulated, Tabulated]:
+            first, spacing, public, following = now
+            nodes = first + spacing * jnp.arange(NODES, dtype=first.dtype)
+            laws, log_densities = self._moved(system, policy, secret, nodes, public, following)
+            values = log_densities + jax.vmap(lambda law: later.aim(law).log_mass)(laws)
+            values = jnp.nan_to_num(values, nan=-1e6, neginf=-1e6)
+            table = Tabulated(first, spacing, values - jnp.max(values), self.axis)
+            return table, table
+
+        last = Tabulated(first[-1], spacing[-1], jnp.zeros(NODES, first.dtype), self.axis)
+        inputs = first[:-1], spacing[:-1], *_pairs(public)
+        found = jax.lax.scan(step, last, inputs, reverse=True)[1]
+        return jax.tree.map(lambda leaf, end: jnp.concatenate([leaf, end[None]]), found, last)
+
+    def potential(
+        self, plan: Potential | None, kernel: Kernel, secret: Secret, origin: Gaussian, step: Public
+    ) -> Potential:
+        """That of the plan, the same for all particles."""
+        del kernel, secret, origin, step
+        assert plan is not None
+        return plan
+
+    def _grids(
+        self, system: System, policy: Policy, secret: Secret, public: Public
+    ) -> tuple[Float[Array, " T"], Float[Array, " T"]]:
+        """First node and spacing of each step: where the coordinate can be, by one release after another."""
+
+        def grid(low: Float[Array, "*T"], high: Float[Array, "*T"], nodes: int) -> tuple[Array, Array]:
+            tiny = 1e-9 * jnp.maximum(jnp.abs(low), 1.0)  # a coordinate without noise needs a width as well
+            return low - tiny, (high - low + 2.0 * tiny) / (nodes - 1)
+
+        def reach(laws: Gaussian, used: Bool[Array, " S"]) -> tuple[Scalar, Scalar]:
+            mean, row = laws.mean[:, self.axis], laws.scale[:, self.axis]
+            sd = jnp.sqrt(jnp.sum(row**2, axis=-1))
+            low, high = mean - WIDE * sd, mean + WIDE * sd
+            return jnp.min(jnp.where(used, low, jnp.inf)), jnp.max(jnp.where(used, high, -jnp.inf))
+
+        def step(range_: tuple[Scalar, Scalar], now: tuple[Public, Public]):
+            first, spacing = grid(*range_, SCOUTS)
+            nodes = first + spacing * jnp.arange(SCOUTS, dtype=first.dtype)
+            laws, log_densities = self._moved(system, policy, secret, nodes, *now)
+            used = log_densities >= jnp.max(log_densities) - EXCLUDED
+            # A release may tell more than the nodes are apart.
+            used = used | jnp.roll(used, 1).at[0].set(False) | jnp.roll(used, -1).at[-1].set(False)
+            following = reach(laws, used)
+            return following, following
+
+        start = match(policy, secret, system.initial(secret), jax.tree.map(lambda leaf: leaf[0], public)).law
+        one = jax.tree.map(lambda leaf: leaf[None], start)
+        begin = reach(one, jnp.ones(1, bool))
+        later = jax.lax.scan(step, begin, _pairs(public))[1]
+        low, high = (jnp.concatenate([end[None], ends]) for end, ends in zip(begin, later, strict=True))
+        return grid(low, high, NODES)
+
+    def _moved(
+        self,
+        system: System,
+        policy: Policy,
+        secret: Secret,
+        nodes: Float[Array, " G"],
+        now: Public,
+        following: Public,
+    ) -> tuple[Gaussian, Float[Array, " G"]]:
+        """The law of the next state given its release, and the density of that release, from each node."""
+        state = jnp.zeros(len(system.state_fields), nodes.dtype)
+        for number, place in enumerate(self.copied):
+            if place != MIXED:
+                state = state.at[place].set(now.shared[number])
+
+        def one(node: Scalar) -> tuple[Gaussian, Scalar]:
+            here = state.at[self.axis].set(node)
+            found = match(policy, secret, system.transition(secret, here, now.external), following)
+            return found.law, found.log_density
+
+        return jax.vmap(one)(nodes)
+
+
+def ahead_by_quadrature(system: System, policy: Policy) -> AheadByQuadrature | None:
+    """The guide, where true data leave one coordinate open and copy all others."""
+    copied = copied_coordinates(system, policy)
+    left = set(range(len(system.state_fields))) - set(copied)
+    return AheadByQuadrature(left.pop(), copied) if copied and len(left) == 1 else None
+
+
+def _pairs(public: Public) -> tuple[Public, Public]:
+    """Every step but the last, and the one after it."""
+    return jax.tree.map(lambda leaf: leaf[:-1], public), jax.tree.map(lambda leaf: leaf[1:], public)
