@@ -242,7 +242,8 @@ def test_a_part_of_a_nonlinear_state_is_bounded_from_both_sides(float64):
 def test_secrets_that_are_excluded_do_not_spoil_an_audit(float64):
     """Over 20 steps of the same system pilots disagree on a tenth of the episodes, about excluded secrets."""
     system = hidden(Bent)
-    found = evaluate(system, Truth(system), settings=AuditSettings(steps=20, episodes=240, seed=4))
+    settings = AuditSettings(steps=20, episodes=240, seed=4)
+    found = evaluate(system, Truth(system), settings=settings, candidates=1)
     assert found.method == "conditional particles, aimed ahead" and not found.verdict().refused
     assert found.leakage.low > 0.1
     public, secrets = jax.tree.map(np.asarray, found.records.public), np.asarray(system.prior.secrets)
@@ -351,6 +352,7 @@ class StrongThermostat(Building):
         return secret[0] * (secret[2] + now.shift - now.outdoor) + valve
 
 
+@pytest.mark.usefixtures("optimised")
 def test_what_is_hidden_and_strongly_bent_is_aimed_at_by_quadrature(float64):
     """Particles that are aimed by linearisation disagree here on a tenth of the episodes."""
     building = as_float64(StrongThermostat(FOUR))
@@ -358,7 +360,7 @@ def test_what_is_hidden_and_strongly_bent_is_aimed_at_by_quadrature(float64):
     def exact(shared, external):
         return envelope_on_a_grid(building, shared, external)
 
-    bounder, scored = enclosed(building, Truth(building), exact, episodes=24, steps=12, candidate=1)
+    bounder, scored = enclosed(building, Truth(building), exact, episodes=8, steps=12, candidate=1)
     assert bounder.name == "conditional particles, aimed by quadrature"
     assert not np.any(scored.bad)
     found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=64))

@@ -98,9 +98,9 @@ class Tabulated(Potential):
         """Log ψ at these values of the coordinate."""
         last = self.values.shape[0] - 1
         steps = jnp.clip((places - self.first) / self.spacing, 0.0, last)
-        left = jnp.minimum(jnp.floor(steps), last - 1).astype(jnp.int32)
-        part = steps - left
-        return (1.0 - part) * self.values[left] + part * self.values[left + 1]
+        left = jnp.minimum(jnp.floor(steps), last - 1)
+        part, place = steps - left, left.astype(jnp.int32)
+        return (1.0 - part) * self.values[place] + part * self.values[place + 1]
 
 
 class AheadByQuadrature(Guide):
