@@ -51,9 +51,8 @@ def test_the_tables_are_likelihoods_of_what_comes(float64):
     plan = jax.jit(lambda public: guide.plan(system, policy, secret, public))(public_steps(record.public))
     first = jax.tree.map(lambda leaf: leaf[0], plan)
     grid = np.linspace(-5.0, 5.0, 1601)
-    exact = log_future(
-        *(np.asarray(one) for one in (secret, record.public.shared, record.public.external)), grid
-    )
+    shared, external = np.asarray(record.public.shared), np.asarray(record.public.external)
+    exact = log_future(np.asarray(secret), shared, external, grid)
     places = float(first.first) + float(first.spacing) * np.arange(len(first.values))
     wanted = np.interp(places, grid, exact)
     likely = wanted > wanted.max() - 12.0
