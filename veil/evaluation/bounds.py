@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Int
 
+from veil.attacks.ahead import Ahead, ahead_by_quadrature
 from veil.attacks.guides import Guide, Local, Twisted, Unguided
 from veil.attacks.kalman import KalmanBank, NoiselessBank, Observer
-from veil.attacks.noiseless_filter import Ahead, NoiselessFilter
+from veil.attacks.noiseless_filter import NoiselessFilter
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
-from veil.attacks.quadrature import ahead_by_quadrature
 from veil.beliefs.innovations import ROUND_OFF
 from veil.beliefs.readings import CellFilter
 from veil.evaluation.scoring import APART, MAIN, Method, TwoSidedBound

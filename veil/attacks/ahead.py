@@ -1,9 +1,10 @@
-"""Particles aimed by quadrature, where one coordinate of the state is hidden and may be strongly bent.
+"""How particles are aimed where releases have no noise: at the releases after this one.
 
-If all other coordinates are released as they are, p(y_{t+1}..y_T | x_t) is a function of one number. It is
-computed on a grid, backwards in time, without linearising anything. Particles that are drawn and kept by it
-have nearly equal weights. The grid only aims: weights are those of `NoiselessFilter`, so that both estimates
-are proper however coarse it is.
+`Ahead` linearises along a reference path. `AheadByQuadrature` linearises nothing: if all coordinates but one
+are released as they are, p(y_{t+1}..y_T | x_t) is a function of one number, and is computed on a grid,
+backwards in time. Particles that are drawn and kept by it have nearly equal weights, however bent the hidden
+coordinate is. Both only aim: weights are those of `NoiselessFilter`, so that its estimates are proper however
+coarse the guide is.
 """
 
 import equinox as eqx
@@ -14,14 +15,115 @@ from jax.scipy.special import logsumexp, ndtr, ndtri
 from jaxtyping import Array, Bool, Float
 from scipy.stats import norm
 
-from veil.attacks.guides import DEFENCE, Aimed, Guide, Potential, Public, defended
-from veil.attacks.noiseless_filter import match
+from veil.attacks.guides import (
+    DEFENCE,
+    Aimed,
+    Guide,
+    Planned,
+    Potential,
+    Public,
+    Quadratic,
+    defended,
+    flat,
+    pulled_back,
+)
+from veil.beliefs.innovations import compare_along
+from veil.beliefs.kalman import move
 from veil.laws import Gaussian, Kernel
 from veil.policies.base import Policy
-from veil.step import copied_coordinates
+from veil.step import copied_coordinates, noiseless_release
 from veil.systems.base import System
 from veil.traced import MIXED
-from veil.types import Noise, Scalar, Secret
+from veil.types import External, Noise, Scalar, Secret, Shared, State
+
+
+class Matched(eqx.Module):
+    """What a release leaves open of a state that comes from a Gaussian law.
+
+    The origin gives the state m + A z. The release tells `axes` · z and nothing else. A repeated release
+    tells nothing.
+    """
+
+    law: Gaussian  # of the state, given the release; as a function of all of z
+    scores: Float[Array, " Y"]
+    axes: Float[Array, "Y N"]
+    log_density: Scalar
+
+
+def match(policy: Policy, secret: Secret, origin: Gaussian, public: Public) -> Matched:
+    """Compare a release with the law that the state comes from.
+
+    Args:
+        policy: the policy in force.
+        secret: θ.
+        origin: the law of the state before the release.
+        public: the step.
+    """
+
+    def release(state: State) -> Shared:
+        return noiseless_release(policy, secret, state, public.features, public.external, public.time)
+
+    used: Bool[Array, ""] = public.active & public.kernel(policy)(secret, origin.mean).is_fresh
+    after, found, axes = compare_along(release, origin, public.shared)
+    after = jax.tree.map(lambda new, old: jnp.where(used, new, old), after, origin)
+    told = (found.scores, axes, jnp.sum(found.log_density))
+    return Matched(after, *(jnp.where(used, one, 0.0) for one in told))
+
+
+class Ahead(Planned):
+    """Particles are aimed at the releases after this one: ψ_t(x) ≈ p(y_{t+1}..y_T | x_t = x, θ).
+
+    Where the system is linear in what the releases leave open, the potentials are exact.
+    """
+
+    def filtered(self, system: System, policy: Policy, secret: Secret, public: Public) -> Float[Array, "T N"]:
+        """Of the states, given releases without noise."""
+
+        def step(origin: Gaussian, now: Public) -> tuple[Gaussian, State]:
+            law = match(policy, secret, origin, now).law
+            return move(system, secret, law, now.external), law.mean
+
+        return jax.lax.scan(step, system.initial(secret), public)[1]
+
+    def smoothed(
+        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Quadratic
+    ) -> Float[Array, "T N"]:
+        """Each state from the law that its release leaves."""
+
+        def step(origin: Gaussian, now: tuple[Quadratic, Public]) -> tuple[Gaussian, State]:
+            potential, public = now
+            law = match(policy, secret, origin, public).law
+            state = law.sample(potential.aim(law).mean)
+            return system.transition(secret, state, public.external), state
+
+        return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
+
+    def backward(
+        self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
+    ) -> Quadratic:
+        """The density of the next release, and the way to those after it; the last potential is flat."""
+
+        def step(later: Quadratic, now: tuple[External, State, Public]) -> tuple[Quadratic, Quadratic]:
+            external, state, following = now
+            scale = system.transition(secret, state, external).scale
+
+            def forecast(at: State) -> tuple[State, Array]:
+                origin = Gaussian(system.transition(secret, at, external).mean, scale)
+                found = match(policy, secret, origin, following)
+                return found.law.mean, found.scores
+
+            found = match(policy, secret, system.transition(secret, state, external), following)
+            slope, miss = jax.jacfwd(forecast)(state)
+            beyond = pulled_back(found.law, slope, state, later)
+            precision, pull = miss.T @ miss, -miss.T @ found.scores
+            potential = Quadratic(state, precision + beyond.precision, pull + beyond.pull)
+            return potential, potential
+
+        last = flat(path[-1])
+        later = jax.tree.map(lambda leaf: leaf[1:], public)
+        found = jax.lax.scan(step, last, (public.external[:-1], path[:-1], later), reverse=True)[1]
+        return jax.tree.map(lambda leaf, end: jnp.concatenate([leaf, end[None]]), found, last)
+
 
 CELLS, REACH = 96, 6.0  # of a standard normal number: cells of one width, the outer two without an end
 

@@ -8,9 +8,9 @@ import pytest
 from jax.scipy.special import ndtri
 
 from tests.hidden_plane import SPREAD, Hidden, hidden
+from veil.attacks.ahead import Tabulated, ahead_by_quadrature
 from veil.attacks.guides import DEFENCE
 from veil.attacks.particle_filter import public_steps
-from veil.attacks.quadrature import Tabulated, ahead_by_quadrature
 from veil.laws import Gaussian
 from veil.policies import GaussianNoise, Subsampled, Truth
 from veil.rollout import rollout
