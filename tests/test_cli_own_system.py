@@ -1,7 +1,9 @@
 """A system of the user's on the command line: named by its file, loaded, refused in one sentence."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import jax
 import numpy as np
@@ -11,9 +13,10 @@ from tests.command_lines import quick
 from tests.command_lines import veil as command
 from veil.cli import main, subject
 from veil.cli.console import Mistake
+from veil.cli.systems import describe, rows_of
 from veil.registry import system_name
 from veil.sharing.sharer import Sharer
-from veil.systems import Gain
+from veil.systems import Building, Gain, Series
 
 FILE = '''
 """A loop with gains of its own."""
@@ -121,6 +124,16 @@ def test_it_has_one_name_in_all_commands_and_its_runs_join_in_a_report(here, unh
 def test_examples_in_messages_are_those_of_the_system(here, unhurried):
     code, _, err = command("audit", f"{here}.py:slow", "--policy", "noise")
     assert code == 2 and "Try --sd 0.1, in the units of level." in err and "platoon" not in err
+
+
+def test_series_are_shown_with_their_dates_and_the_first_step():
+    dates = Series({"a": np.zeros(240)}, begins=datetime(2025, 10, 17, 22, tzinfo=UTC), seconds=3600.0)
+    said = "240 rows, 2025-10-17 22:00:00+00:00 to 2025-10-27 21:00:00+00:00"
+    first = datetime(2025, 10, 20, tzinfo=ZoneInfo("Europe/Copenhagen"))
+    assert rows_of(dates.starting(first)) == f"{said}; step 1 is row 48, 2025-10-19 22:00:00+00:00"
+    assert rows_of(Series({"a": np.zeros(9)}, start=3)) == "9 rows; step 1 is row 3"
+    lines = describe("building", Building()).splitlines()
+    assert lines[5].strip() == rows_of(Building().series) and lines[4].split()[0] == "series"
 
 
 def test_the_command_examines_it(here, capsys, monkeypatch):

@@ -1,19 +1,21 @@
 """Episodes: play one into a private record, replay its public side, run a belief along it.
 
-All functions speak of one episode; `jax.vmap` or `jax.lax.map` them over seeds and keys. A replay is bit
-for bit only with the same unbatched program, so use `jax.lax.map` for both where that matters.
+All functions speak of one episode; `jax.vmap` or `jax.lax.map` them over seeds and keys. How the last bit of
+a number is rounded depends on the compiled program. Where a replay must find the same bits, play and replay
+by one program: `rollout` with `Given`, mapped by `jax.lax.map`.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from veil.beliefs.base import Belief, Health
 from veil.policies.base import Policy, sensed
 from veil.step import (
     Record,
+    Recorded,
     Seed,
     Transcript,
     WorldState,
@@ -36,6 +38,18 @@ class Trail(eqx.Module):
     health: Health
 
 
+class Given(eqx.Module):
+    """Public data of an episode, taken instead of the answers and draws of a rollout where `taken`.
+
+    The features of the record are then a replay. `taken` is an argument of the compiled program, so that one
+    program both plays and replays, and both have the same bits.
+    """
+
+    taken: Bool[Array, ""]
+    external: Float[Array, "T E"]
+    shared: Float[Array, "T Y"]
+
+
 def rollout(
     system: System,
     policy: Policy,
@@ -45,6 +59,7 @@ def rollout(
     key: Key,
     index: Int[Array, ""] | None = None,
     believed: Secret | None = None,
+    given: Given | None = None,
 ) -> Record:
     """Play one episode.
 
@@ -56,6 +71,7 @@ def rollout(
         key: private randomness.
         index: which secret of the world's prior; drawn from the prior if not given.
         believed: what the owner takes its secret for, in the terms of its model; the secret if not given.
+        given: public data to replay.
     """
     require_rows(system, steps)
     policy = sensed(policy)
@@ -64,20 +80,36 @@ def rollout(
         index = jr.categorical(secret_key, system.prior.log_masses).astype(jnp.int32)
     first = begin(system, policy, system.prior.secrets[index], key=start_key, believed=believed)
 
-    def step(carry: tuple[Belief, WorldState], step_key: Key):
-        before, situation = carry
+    def step(carry: tuple[Belief, WorldState], at: tuple[Key, Given | None]):
+        (before, situation), (step_key, now) = carry, at
         draw_key, world_key = jr.split(step_key)
-        after, stage = share(policy, before, situation, seed=public_seed, key=draw_key)
+        recorded = None
+        if now is not None:
+            recorded = Recorded(now.taken, now.shared)
+            external = jnp.where(now.taken, now.external, situation.external)
+            situation = eqx.tree_at(lambda it: it.external, situation, external)
+        after, stage = share(policy, before, situation, seed=public_seed, key=draw_key, recorded=recorded)
         following = proceed(system, policy, situation, stage, key=world_key)
         return (after, following), (situation.state, situation.external, stage.shared, stage.features)
 
     start = (first_belief(policy, public_seed), first)
-    (_, last), (states, external, shared, features) = jax.lax.scan(step, start, jr.split(run_key, steps))
+    if given is not None:  # a row per step
+        given = eqx.tree_at(lambda it: it.taken, given, jnp.broadcast_to(given.taken, (steps,)))
+    inputs = jr.split(run_key, steps), given
+    (_, last), (states, external, shared, features) = jax.lax.scan(step, start, inputs)
     transcript = Transcript(external, shared, features, public_seed)
     return Record(index, first.secret, jnp.concatenate([states, last.state[None]]), transcript)
 
 
-def play(scenario: Scenario, policy: Policy, steps: int, *, number: Int[Array, ""] | int, key: Key) -> Record:
+def play(
+    scenario: Scenario,
+    policy: Policy,
+    steps: int,
+    *,
+    number: Int[Array, ""] | int,
+    key: Key,
+    given: Given | None = None,
+) -> Record:
     """Play one episode of a scenario.
 
     Args:
@@ -86,21 +118,29 @@ def play(scenario: Scenario, policy: Policy, steps: int, *, number: Int[Array, "
         steps: T, the number of releases.
         number: of the episode; secrets take turns by it, and it is the public seed.
         key: of the whole set of episodes. Scenarios played with one key share their random numbers.
+        given: public data to replay, of the episode with this number.
     """
     number = jnp.asarray(number, jnp.int32)
     error_key, run_key = jr.split(jr.fold_in(key, number))
     index = number % scenario.believed.shape[0]
     believed = scenario.taken_for(index, key=error_key)
     return rollout(
-        scenario.plant, policy, steps, public_seed=number, key=run_key, index=index, believed=believed
+        scenario.plant,
+        policy,
+        steps,
+        public_seed=number,
+        key=run_key,
+        index=index,
+        believed=believed,
+        given=given,
     )
 
 
 def replay(policy: Policy, transcript: Transcript) -> Float[Array, "T F"]:
     """The features of every step, computed again from the transcript and the public seed alone.
 
-    Where they differ in any bit from those in the transcript, the policy that ran is not this one: another
-    seed, another number of particles, another build. Statistics do not show such a difference reliably.
+    This is another program than the one that played, and may round the last bit otherwise. The audit replays
+    by the program that played (`Given`).
     """
     policy = sensed(policy)
     seed, times = transcript.public_seed, _times(transcript)

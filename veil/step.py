@@ -43,12 +43,15 @@ class StreamOverride(eqx.Module):
     Attributes:
         left: nats that the accountant has left.
         missing: there is no state to share.
-        known: the release is on record already; it is not drawn again.
-        shared: that release.
     """
 
     left: Scalar
     missing: Bool[Array, ""]
+
+
+class Recorded(eqx.Module):
+    """A release that may be on record already, as it was emitted; where it is known, none is drawn."""
+
     known: Bool[Array, ""]
     shared: Shared
 
@@ -77,8 +80,10 @@ def first_belief(policy: Policy, seed: Seed) -> Belief:
 def policy_features(policy: Policy, belief: Belief, external: External, time: Time) -> Features:
     """The features of one step.
 
-    Here and in `update_belief`, barriers keep the compiler from fusing the public arithmetic with its
-    surroundings, so that the owner's program and a replay do the same operations and agree to the last bit.
+    Here and in `update_belief`, barriers keep the compiler from merging the public arithmetic with its
+    surroundings. They do not fix the last bit: on a processor XLA removes them before it fuses operations,
+    and how a product and a sum are rounded depends on what they are fused with. Only the same program gives
+    the same bits (`Given` in `veil.rollout`).
 
     Args:
         policy: the policy in force.
@@ -141,12 +146,21 @@ def shares_linearly(system: System, policy: Policy) -> bool:
     filter per secret has the exact likelihood, whichever part of the state is shared: it linearises where
     the released coordinates are known, and the others have no curvature. Decided from the traced programs.
     """
+    copied = copied_coordinates(system, policy)
+    return len(copied) > 0 and _moves_linearly(system, tuple(place for place in copied if place != MIXED))
+
+
+def copied_coordinates(system: System, policy: Policy) -> tuple[int, ...]:
+    """For each number of a release, the coordinate of the state that it copies, or `MIXED`.
+
+    Empty where releases have noise, are not affine in the state, or repeat earlier ones. Decided from the
+    traced program.
+    """
     policy = sensed(policy)
     kind = release_kind(system, policy)
     if kind.fresh_law() is not kind or not shares_affinely(system, policy):
-        return False
-    copied = moved_numbers(*_release_program(system, policy))
-    return _moves_linearly(system, tuple(int(place) for place in copied if place != MIXED))
+        return ()
+    return tuple(int(place) for place in moved_numbers(*_release_program(system, policy)))
 
 
 def shares_by_gaussians(system: System, policy: Policy) -> bool:
@@ -283,6 +297,7 @@ def share(
     seed: Seed,
     key: Key,
     live: StreamOverride | None = None,
+    recorded: Recorded | None = None,
 ) -> tuple[Belief, StepOutput]:
     """The owner's part of a step: decide the law of y_t, draw from it, update the belief.
 
@@ -292,7 +307,8 @@ def share(
         situation: the true secret and state, and the memory; only the draw of y_t reads them.
         seed: the public seed of the episode.
         key: private randomness of the draw.
-        live: what a live stream knows: the rest of its budget, a missing state, a release on record.
+        live: what a live stream knows: the rest of its budget, a missing state.
+        recorded: a release on record.
     """
     external = situation.external
     if live is not None:
@@ -303,9 +319,9 @@ def share(
         decision = decision.shut_if(live.missing)
     law = decision.release_law(situation.believed, seen(policy, situation.state), situation.memory)
     shared, choice = _draw(law, situation.state, key)
-    if live is not None:
-        shared = jnp.where(live.known, live.shared, shared)
-    shared = emitted(policy, shared)  # one on record too: in decimals it may differ in the last bit
+    shared = emitted(policy, shared)
+    if recorded is not None:
+        shared = jnp.where(recorded.known, recorded.shared, shared)
     step_key = public_key(seed, situation.time)
     after, health = update_belief(policy, belief, decision, external, shared, key=step_key)
     return after, StepOutput(belief, features, decision, shared, choice, health)

@@ -9,6 +9,7 @@ import pytest
 import veil
 from tests.recordings import simulated as made
 from veil.recordings import RecordingError, read_recording, read_recordings
+from veil.recordings.recording import what_was_read
 
 
 @pytest.fixture
@@ -208,3 +209,13 @@ def test_what_cannot_be_read_is_refused(tmp_path):
         read_recording(tmp_path / "binary.csv", veil.systems.Platoon())
     with pytest.raises(RecordingError, match="a int is no recording"):
         read_recording(3)
+
+
+def test_the_table_says_in_which_zone_times_are_shown_where_offsets_change():
+    stamps = ["2025-10-26T02:00:00+02:00", "2025-10-26T02:00:00+01:00", "2025-10-26T03:00:00+01:00"]
+    found = read_recording({"time": stamps, "indoor": [20.0, 20.5, 20.1]})
+    (row,) = (row for row in what_was_read([found]).rows if row[0] == "time")
+    assert row[4:6] == ("2025-10-26 02:00:00+02:00", "2025-10-26 04:00:00+02:00")
+    assert row[-1] == "with their zones; shown in that of the first row"
+    alike = read_recording({"time": ["2025-10-26T00:00Z", "2025-10-26T01:00Z"], "indoor": [20.0, 20.5]})
+    assert what_was_read([alike]).rows[0][-1] == "with their zones"

@@ -21,7 +21,10 @@ from tests.reports.made_folders import (
 )
 from veil.reports.blocks import ReportError
 from veil.reports.page import code, html, refuse_other_files, table, tight, write
+from veil.reports.run_sections import charges_table
 from veil.reports.sources import gather
+from veil.sharing.account import read_account
+from veil.sharing.ledger import Ledger
 
 SVG = "{http://www.w3.org/2000/svg}svg"
 ANCHORS = ["threat", "beliefs", "attackers", "scenarios", "use", "cost", "ledger", "frontier", "training"]
@@ -201,3 +204,13 @@ def test_a_report_replaces_an_older_one(tmp_path):
     (tmp_path / "house.json").write_text(json.dumps(older))
     refuse_other_files(tmp_path / "house.html")
     refuse_other_files(tmp_path / "new.html")
+
+
+def test_a_ledger_shows_what_its_alarm_was_charged(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path, {"system": "platoon", "seed": 3, "budget": 0.1, "alarm": {"charge": 0.0032}}) as book:
+        book.append({"step": 1, "charge": 1e-6, "total": 0.003201, "decision": "released"})
+    assert [(row[0], row[2], row[3]) for row in charges_table(read_account(path)).rows] == [
+        ("alarm", "", "0.004"),
+        ("released", "1", "less than 0.001"),
+    ]

@@ -33,6 +33,13 @@ def test_nothing_is_said_to_leak_more_than_there_is():
     assert words.interval_text((0.0, 1.3801), entropy) == "0.000 to 1.381"
 
 
+def test_shares_are_rounded_outwards_and_end_at_all_there_is():
+    entropy = math.log(5)
+    assert words.share_text((0.0, 0.0598), entropy) == "0.0 to 3.8 %"
+    assert words.share_text((1.6088, entropy), entropy) == "99.9 to 100.0 %"
+    assert words.share_text((0.5 * entropy, 0.5 * entropy), entropy) == "50.0 to 50.0 %"
+
+
 def test_a_charge_is_never_said_to_be_nothing_unless_it_is():
     texts = {0.0: "0.000 nats", 1e-9: "less than 0.001 nats", 1e-3: "0.001 nats", 0.0121: "0.013 nats"}
     assert {value: words.charged(value) for value in texts} == texts

@@ -36,52 +36,86 @@ WIDEN = 1.05  # the aimed law is a little wider than the potential asks for
 DEFENCE = 0.02  # share of particles drawn from their origin, so that a weight is at most K(y|x)/DEFENCE
 
 
+class Aimed(eqx.Module):
+    """The law that a particle is drawn from: that of z under its origin and a potential ψ.
+
+    Attributes:
+        log_mass: log ∫ N(z; 0, I) ψ dz, as far as it is known; it decides which particles are kept.
+    """
+
+    log_mass: eqx.AbstractVar[Scalar]
+
+    @abc.abstractmethod
+    def draw(self, noise: Noise, uniform: Scalar) -> Noise:
+        """Z from a mixture of the aimed law and N(0, I), the second one with probability DEFENCE.
+
+        Args:
+            noise: standard normal numbers.
+            uniform: on (0, 1), decides between the two.
+        """
+
+    @abc.abstractmethod
+    def log_correction(self, z: Noise) -> Scalar:
+        """Log N(z; 0, I) − log of the density that `draw` has at z."""
+
+
 class Potential(eqx.Module):
+    """Ψ, where a particle should go, as a function of its state; up to a factor."""
+
+    @abc.abstractmethod
+    def aim(self, origin: Gaussian) -> Aimed:
+        """Combine where a particle comes from with where it should go."""
+
+
+class Quadratic(Potential):
     """log ψ(x) = −½ δᵀ Λ δ + ηᵀ δ up to a constant, δ = x − centre."""
 
     centre: Float[Array, " N"]
     precision: Float[Array, "N N"]
     pull: Float[Array, " N"]
 
+    def aim(self, origin: Gaussian) -> "GaussianAimed":
+        """By completing the square."""
+        offset = origin.mean - self.centre
+        pushed = linalg.apply(self.precision, offset)
+        gradient = linalg.apply_transposed(origin.scale, self.pull - pushed)
+        inner = linalg.symmetric(linalg.sandwich(origin.scale, self.precision))
+        root = linalg.cholesky(jnp.eye(offset.shape[0], dtype=offset.dtype) + inner)
+        half = linalg.solve_lower(root, gradient)
+        mean = linalg.apply_transposed(linalg.invert_lower(root), half)
+        at_mean = linalg.dot(self.pull, offset) - 0.5 * linalg.dot(offset, pushed)
+        return GaussianAimed(
+            mean, root, at_mean + 0.5 * (linalg.dot(half, half) - linalg.log_determinant(root))
+        )
 
-def flat(centre: State) -> Potential:
+
+def flat(centre: State) -> Quadratic:
     """ψ = 1: aims at nothing."""
     size = centre.shape[0]
-    return Potential(centre, jnp.zeros((size, size), centre.dtype), jnp.zeros_like(centre))
+    return Quadratic(centre, jnp.zeros((size, size), centre.dtype), jnp.zeros_like(centre))
 
 
-class Aimed(eqx.Module):
-    """The law of z under origin and potential: N(mean, (root rootᵀ)⁻¹), and log ∫ N(z; 0, I) ψ dz."""
+class GaussianAimed(Aimed):
+    """N(mean, (root rootᵀ)⁻¹), drawn WIDEN times as wide."""
 
     mean: Float[Array, " N"]
     root: Float[Array, "N N"]  # Cholesky factor of the precision
     log_mass: Scalar
 
+    def draw(self, noise: Noise, uniform: Scalar) -> Noise:
+        """Moved and stretched."""
+        moved = self.mean + math.sqrt(WIDEN) * linalg.apply_transposed(linalg.invert_lower(self.root), noise)
+        return jnp.where(uniform < DEFENCE, noise, moved)
 
-def aim(potential: Potential, origin: Gaussian) -> Aimed:
-    """Combine where a particle comes from with where it should go."""
-    offset = origin.mean - potential.centre
-    pushed = linalg.apply(potential.precision, offset)
-    gradient = linalg.apply_transposed(origin.scale, potential.pull - pushed)
-    inner = linalg.symmetric(linalg.sandwich(origin.scale, potential.precision))
-    root = linalg.cholesky(jnp.eye(offset.shape[0], dtype=offset.dtype) + inner)
-    half = linalg.solve_lower(root, gradient)
-    mean = linalg.apply_transposed(linalg.invert_lower(root), half)
-    at_mean = linalg.dot(potential.pull, offset) - 0.5 * linalg.dot(offset, pushed)
-    return Aimed(mean, root, at_mean + 0.5 * (linalg.dot(half, half) - linalg.log_determinant(root)))
+    def log_correction(self, z: Noise) -> Scalar:
+        """From the two densities."""
+        apart = linalg.apply_transposed(self.root, z - self.mean)
+        log_volume = 0.5 * linalg.log_determinant(self.root) - 0.5 * z.shape[0] * math.log(WIDEN)
+        return defended(log_volume - 0.5 * linalg.dot(apart, apart) / WIDEN + 0.5 * linalg.dot(z, z))
 
 
-def draw(aimed: Aimed, noise: Noise, uniform: Scalar) -> Noise:
-    """Z from the defensive mixture (1 − DEFENCE) N(mean, WIDEN · (root rootᵀ)⁻¹) + DEFENCE N(0, I)."""
-    moved = aimed.mean + math.sqrt(WIDEN) * linalg.apply_transposed(linalg.invert_lower(aimed.root), noise)
-    return jnp.where(uniform < DEFENCE, noise, moved)
-
-
-def log_correction(aimed: Aimed, z: Noise) -> Scalar:
-    """Log N(z; 0, I) − log of the density that `draw` has at z."""
-    apart = linalg.apply_transposed(aimed.root, z - aimed.mean)
-    log_volume = 0.5 * linalg.log_determinant(aimed.root) - 0.5 * z.shape[0] * math.log(WIDEN)
-    log_ratio = log_volume - 0.5 * linalg.dot(apart, apart) / WIDEN + 0.5 * linalg.dot(z, z)
+def defended(log_ratio: Scalar) -> Scalar:
+    """`log_correction`, from log(density of the aimed law / density of N(0, I)) at a draw."""
     return -jnp.logaddexp(math.log1p(-DEFENCE) + log_ratio, jnp.full_like(log_ratio, math.log(DEFENCE)))
 
 
@@ -156,17 +190,17 @@ class Planned(Guide):
 
     @abc.abstractmethod
     def smoothed(
-        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Potential
+        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Quadratic
     ) -> Float[Array, "T N"]:
         """The path through the means of the aimed laws."""
 
     @abc.abstractmethod
     def backward(
         self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
-    ) -> Potential:
+    ) -> Quadratic:
         """The potentials of all steps, everything linearised along `path`."""
 
-    def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> Potential:
+    def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> Quadratic:
         """One potential per step."""
         plan = self.backward(system, policy, secret, public, self.filtered(system, policy, secret, public))
         for _ in range(self.refinements):
@@ -191,34 +225,34 @@ class Twisted(Planned):
         return filtered_path(system, policy, secret, public)
 
     def smoothed(
-        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Potential
+        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Quadratic
     ) -> Float[Array, "T N"]:
         """Each state from the law before its release."""
         del policy
 
-        def step(origin: Gaussian, now: tuple[Potential, Public]) -> tuple[Gaussian, State]:
+        def step(origin: Gaussian, now: tuple[Quadratic, Public]) -> tuple[Gaussian, State]:
             potential, public = now
-            state = origin.sample(aim(potential, origin).mean)
+            state = origin.sample(potential.aim(origin).mean)
             return system.transition(secret, state, public.external), state
 
         return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
 
     def backward(
         self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
-    ) -> Potential:
+    ) -> Quadratic:
         """The kernel of each release, linearised, and the transition to the later ones."""
 
-        def step(later: Potential, now: tuple[Public, State]) -> tuple[Potential, Potential]:
+        def step(later: Quadratic, now: tuple[Public, State]) -> tuple[Quadratic, Quadratic]:
             public, state = now
             before = _through_transition(system, secret, state, public, later)
             own = release_potential(public.kernel(policy), secret, state, public)
-            potential = Potential(state, own.precision + before.precision, own.pull + before.pull)
+            potential = Quadratic(state, own.precision + before.precision, own.pull + before.pull)
             return potential, potential
 
         return jax.lax.scan(step, flat(path[-1]), (public, path), reverse=True)[1]
 
 
-def release_potential(kernel: Kernel, secret: Secret, state: State, step: Public) -> Potential:
+def release_potential(kernel: Kernel, secret: Secret, state: State, step: Public) -> Quadratic:
     """The likelihood of y_t around a state, the kernel linearised there; flat where there is no release."""
     smooth = GaussianisedKernel(kernel)
     law = smooth(secret, state)
@@ -226,7 +260,7 @@ def release_potential(kernel: Kernel, secret: Secret, state: State, step: Public
     whitener = linalg.invert_lower(law.scale)
     slope = jnp.where(step.active, whitener @ jacobian, 0.0)
     miss = jnp.where(step.active, whitener @ (step.shared - law.mean), 0.0)
-    return Potential(state, slope.T @ slope, slope.T @ miss)
+    return Quadratic(state, slope.T @ slope, slope.T @ miss)
 
 
 def filtered_path(system: System, policy: Policy, secret: Secret, public: Public) -> Float[Array, "T N"]:
@@ -241,15 +275,15 @@ def filtered_path(system: System, policy: Policy, secret: Secret, public: Public
 
 
 def _through_transition(
-    system: System, secret: Secret, state: State, public: Public, later: Potential
-) -> Potential:
+    system: System, secret: Secret, state: State, public: Public, later: Quadratic
+) -> Quadratic:
     """∫ p(x' | x) ψ'(x') dx' as a function of x near `state`."""
     law = system.transition(secret, state, public.external)
     slope = jax.jacfwd(lambda at: system.transition(secret, at, public.external).mean)(state)
     return pulled_back(law, slope, state, later)
 
 
-def pulled_back(law: Gaussian, slope: Float[Array, "N N"], state: State, later: Potential) -> Potential:
+def pulled_back(law: Gaussian, slope: Float[Array, "N N"], state: State, later: Quadratic) -> Quadratic:
     """∫ p(x' | x) ψ'(x') dx' as a function of x near `state`, where p is Gaussian.
 
     With P = I + LᵀΛ'L, (I + Λ'LLᵀ)⁻¹ v = v − Λ'L P⁻¹ Lᵀ v: no inverse of Λ', which may be zero.
@@ -269,4 +303,4 @@ def pulled_back(law: Gaussian, slope: Float[Array, "N N"], state: State, later: 
     pull = later.pull - later.precision @ (law.mean - later.centre)
     pull = pull - shed @ (whitened @ pull)
     precision = slope.T @ precision @ slope
-    return Potential(state, 0.5 * (precision + precision.T), slope.T @ pull)
+    return Quadratic(state, 0.5 * (precision + precision.T), slope.T @ pull)

@@ -1,117 +1,13 @@
 """Particles for releases without noise: what a release leaves open of the state is filtered."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
-from veil.attacks.guides import (
-    Aimed,
-    Planned,
-    Potential,
-    Public,
-    aim,
-    draw,
-    flat,
-    log_correction,
-    pulled_back,
-)
+from veil.attacks.ahead import Matched, match
+from veil.attacks.guides import Aimed, Potential, Public
 from veil.attacks.particle_filter import ParticleFilter, Particles, ReferencePath, StepNoise, refresh
-from veil.beliefs.innovations import compare_along
-from veil.beliefs.kalman import move
 from veil.laws import Gaussian, recovered
-from veil.policies.base import Policy
-from veil.step import noiseless_release
-from veil.systems.base import System
-from veil.types import External, Scalar, Secret, Shared, State
-
-
-class Matched(eqx.Module):
-    """What a release leaves open of a state that comes from a Gaussian law.
-
-    The origin gives the state m + A z. The release tells `axes` · z and nothing else. A repeated release
-    tells nothing.
-    """
-
-    law: Gaussian  # of the state, given the release; as a function of all of z
-    scores: Float[Array, " Y"]
-    axes: Float[Array, "Y N"]
-    log_density: Scalar
-
-
-def match(policy: Policy, secret: Secret, origin: Gaussian, public: Public) -> Matched:
-    """Compare a release with the law that the state comes from.
-
-    Args:
-        policy: the policy in force.
-        secret: θ.
-        origin: the law of the state before the release.
-        public: the step.
-    """
-
-    def release(state: State) -> Shared:
-        return noiseless_release(policy, secret, state, public.features, public.external, public.time)
-
-    used: Bool[Array, ""] = public.active & public.kernel(policy)(secret, origin.mean).is_fresh
-    after, found, axes = compare_along(release, origin, public.shared)
-    after = jax.tree.map(lambda new, old: jnp.where(used, new, old), after, origin)
-    told = (found.scores, axes, jnp.sum(found.log_density))
-    return Matched(after, *(jnp.where(used, one, 0.0) for one in told))
-
-
-class Ahead(Planned):
-    """Particles are aimed at the releases after this one: ψ_t(x) ≈ p(y_{t+1}..y_T | x_t = x, θ).
-
-    Where the system is linear in what the releases leave open, the potentials are exact.
-    """
-
-    def filtered(self, system: System, policy: Policy, secret: Secret, public: Public) -> Float[Array, "T N"]:
-        """Of the states, given releases without noise."""
-
-        def step(origin: Gaussian, now: Public) -> tuple[Gaussian, State]:
-            law = match(policy, secret, origin, now).law
-            return move(system, secret, law, now.external), law.mean
-
-        return jax.lax.scan(step, system.initial(secret), public)[1]
-
-    def smoothed(
-        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Potential
-    ) -> Float[Array, "T N"]:
-        """Each state from the law that its release leaves."""
-
-        def step(origin: Gaussian, now: tuple[Potential, Public]) -> tuple[Gaussian, State]:
-            potential, public = now
-            law = match(policy, secret, origin, public).law
-            state = law.sample(aim(potential, law).mean)
-            return system.transition(secret, state, public.external), state
-
-        return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
-
-    def backward(
-        self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
-    ) -> Potential:
-        """The density of the next release, and the way to those after it; the last potential is flat."""
-
-        def step(later: Potential, now: tuple[External, State, Public]) -> tuple[Potential, Potential]:
-            external, state, following = now
-            scale = system.transition(secret, state, external).scale
-
-            def forecast(at: State) -> tuple[State, Array]:
-                origin = Gaussian(system.transition(secret, at, external).mean, scale)
-                found = match(policy, secret, origin, following)
-                return found.law.mean, found.scores
-
-            found = match(policy, secret, system.transition(secret, state, external), following)
-            slope, miss = jax.jacfwd(forecast)(state)
-            beyond = pulled_back(found.law, slope, state, later)
-            precision, pull = miss.T @ miss, -miss.T @ found.scores
-            potential = Potential(state, precision + beyond.precision, pull + beyond.pull)
-            return potential, potential
-
-        last = flat(path[-1])
-        later = jax.tree.map(lambda leaf: leaf[1:], public)
-        found = jax.lax.scan(step, last, (public.external[:-1], path[:-1], later), reverse=True)[1]
-        return jax.tree.map(lambda leaf, end: jnp.concatenate([leaf, end[None]]), found, last)
+from veil.types import Secret
 
 
 class NoiselessFilter(ParticleFilter):
@@ -138,13 +34,13 @@ class NoiselessFilter(ParticleFilter):
 
         def aimed(origin: Gaussian) -> tuple[Matched, Aimed]:
             found = match(self.policy, secret, origin, public)
-            return found, aim(self.guide.potential(plan, kernel, secret, found.law, public), found.law)
+            return found, self.guide.potential(plan, kernel, secret, found.law, public).aim(found.law)
 
         found, aims = jax.vmap(aimed)(before.origins)
         outlook = found.log_density + aims.log_mass
         kept = refresh(before, outlook, noise.comb, None if reference is None else reference.on)
         found, aims = jax.vmap(aimed)(kept.origins)
-        z = jax.vmap(draw)(aims, noise.moves, noise.defence)
+        z = jax.vmap(lambda one, *coins: one.draw(*coins))(aims, noise.moves, noise.defence)
         if reference is not None:
             origin, axes = jax.tree.map(lambda leaf: leaf[0], (kept.origins, found.axes))
             # What the release tells of z has no part in the law of the state any more: it is free.
@@ -154,6 +50,8 @@ class NoiselessFilter(ParticleFilter):
         states = jax.vmap(Gaussian.sample)(found.law, z)
         if reference is not None:
             states = states.at[0].set(jnp.where(reference.on, reference.state, states[0]))
-        log_weights = kept.log_weights + found.log_density + jax.vmap(log_correction)(aims, z)
+        log_weights = (
+            kept.log_weights + found.log_density + jax.vmap(lambda one, own: one.log_correction(own))(aims, z)
+        )
         origins = jax.vmap(self.system.transition, (None, 0, None))(secret, states, public.external)
         return Particles(states, origins, log_weights)

@@ -15,7 +15,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
 from veil.attacks.base import Attack, Attacker, Evidence, has_filter
-from veil.attacks.guides import Aimed, Guide, Potential, Public, Unguided, aim, draw, log_correction
+from veil.attacks.guides import Aimed, Guide, Potential, Public, Unguided
 from veil.laws import Gaussian, Law, recovered
 from veil.policies.base import Policy
 from veil.registry import ATTACKS
@@ -135,7 +135,7 @@ class ParticleFilter(eqx.Module):
         kernel = public.kernel(self.policy)
 
         def aimed(origin: Gaussian) -> Aimed:
-            return aim(self.guide.potential(plan, kernel, secret, origin, public), origin)
+            return self.guide.potential(plan, kernel, secret, origin, public).aim(origin)
 
         def weigh(state: State, correction: Scalar) -> Scalar:
             gain = kernel(secret, state).log_prob(public.shared) + correction
@@ -199,11 +199,11 @@ def _propose(
     origins: Gaussian, aimed: Aimed, reference: ReferencePath | None, noise: StepNoise
 ) -> tuple[Float[Array, "M N"], Float[Array, " M"]]:
     """New states and log(origin density / proposal density), particle 0 where it is pinned."""
-    z = jax.vmap(draw)(aimed, noise.moves, noise.defence)
+    z = jax.vmap(lambda one, *coins: one.draw(*coins))(aimed, noise.moves, noise.defence)
     if reference is not None:
         origin = jax.tree.map(lambda leaf: leaf[0], origins)
         z = z.at[0].set(jnp.where(reference.on, recovered(origin, reference.state, noise.free), z[0]))
-    return jax.vmap(Gaussian.sample)(origins, z), jax.vmap(log_correction)(aimed, z)
+    return jax.vmap(Gaussian.sample)(origins, z), jax.vmap(lambda one, own: one.log_correction(own))(aimed, z)
 
 
 class Bayes(Attack):

@@ -68,6 +68,8 @@ def _mixture(laws: Mixture) -> Support:
 
 STEPS, ROUNDS = 4, 2  # of the episodes that are played, and per secret
 
+ROUNDING = 1e-9  # two programs round the last bits differently, and a few steps make more of it
+
 
 def check_policy(policy: Policy | object, system: System | None = None) -> ContractReport:
     """Examine a policy on a few short episodes, in double precision. Never raises: faults become findings.
@@ -174,11 +176,9 @@ def _replayed(policy: Policy, record: Record) -> Support:
     if not public.features.shape[-1]:
         return Support(True, "No features: the kernel depends on the input and the time alone.")
     found = evaluate(lambda given: jax.lax.map(lambda one: replay(policy, one), given), public)
-    if not np.array_equal(found, public.features):
-        return Support(
-            False, "Features cannot be replayed bit for bit; they must follow from what is public."
-        )
-    return Support(True, f"{public.features.shape[-1]} features per step, replayed bit for bit.")
+    if not np.allclose(found, public.features, rtol=ROUNDING, atol=ROUNDING):
+        return Support(False, "Features cannot be replayed; they must follow from what is public.")
+    return Support(True, f"{public.features.shape[-1]} features per step, replayed from what is public.")
 
 
 def _auditable(policy: Policy, world: System) -> Support:

@@ -11,6 +11,7 @@ from veil.registry import SYSTEMS, fit_folder, system_name
 
 if TYPE_CHECKING:
     from veil.systems.base import Field, System
+    from veil.systems.series import Series
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Systems:
 def describe(name: str, system: "System") -> str:
     """What is secret, what is private, what is public, what is shared; and the secrets of the prior."""
     from veil.results.text import duration
+    from veil.systems.base import series_of
 
     kinds = (
         ("secret", system.secret_fields),
@@ -58,6 +60,9 @@ def describe(name: str, system: "System") -> str:
         ("shared", system.shared_fields),
     )
     lines = [f"  {kind:<9} {', '.join(map(label, fields))}" for kind, fields in kinds if fields]
+    series = series_of(system)
+    if series is not None:
+        lines.insert(4, f"            {rows_of(series)}")
     if system.step_seconds is not None:
         lines.append(f"  step      {duration(float(system.step_seconds))}")
     if system.cost_fields:
@@ -71,6 +76,17 @@ def describe(name: str, system: "System") -> str:
     if fit_folder(name) is not None:
         about = f"{system.nouns.owner}, as `veil fit` found it in recordings"
     return "\n".join([f"{system_name(name)}: {about}", *lines])
+
+
+def rows_of(series: "Series") -> str:
+    """How many rows there are, from when to when, and which one the first step uses."""
+    from veil.systems.series import later
+
+    rows = f"{series.rows} rows"
+    if series.begins is None or series.seconds is None:
+        return f"{rows}; step 1 is row {series.start}"
+    first = later(series.begins, series.seconds * series.start)
+    return f"{rows}, {series.span}; step 1 is row {series.start}, {first}"
 
 
 def label(field: "Field") -> str:

@@ -237,7 +237,7 @@ def _mismatches(job: _Job, records: Record) -> int:
         return 0
 
     def run(rows: np.ndarray) -> jax.Array:
-        return replay_batch(policy, select_episodes(records, rows).public)
+        return replay_batch(nominal(job.system), policy, select_episodes(records, rows).public)
 
     return int(np.sum(in_batches("replaying", run, np.arange(len(records.index)), job.progress)))
 

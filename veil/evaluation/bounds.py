@@ -19,9 +19,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Int
 
-from veil.attacks.guides import Local, Twisted, Unguided
+from veil.attacks.ahead import Ahead, ahead_by_quadrature
+from veil.attacks.guides import Guide, Local, Twisted, Unguided
 from veil.attacks.kalman import KalmanBank, NoiselessBank, Observer
-from veil.attacks.noiseless_filter import Ahead, NoiselessFilter
+from veil.attacks.noiseless_filter import NoiselessFilter
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
 from veil.beliefs.innovations import ROUND_OFF
 from veil.beliefs.readings import CellFilter
@@ -328,13 +329,16 @@ def _particle_ladder(system: System, policy: Policy) -> tuple[LeakageBounder, ..
 
 def _conditional(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
     """Filters of what a release without noise leaves open of a state that is not linear."""
-    ladder = ((Ahead(), 128), (Ahead(), 512), (Unguided(), 512), (Unguided(), 2048), (Unguided(), MANY))
+    exact = ahead_by_quadrature(system, policy)
+    by_quadrature = [] if exact is None else [("conditional particles, aimed by quadrature", exact, 64)]
+    ladder: list[tuple[str, Guide, int]] = [
+        ("conditional particles, aimed ahead", Ahead(), 128),
+        *by_quadrature,
+        ("conditional particles, aimed ahead", Ahead(), 512),
+        *(("conditional particles", Unguided(), count) for count in (512, 2048, MANY)),
+    ]
     return tuple(
-        ParticleBounder(
-            "conditional particles, aimed ahead" if isinstance(guide, Ahead) else "conditional particles",
-            NoiselessFilter(system, policy, guide, count),
-        )
-        for guide, count in ladder
+        ParticleBounder(name, NoiselessFilter(system, policy, guide, count)) for name, guide, count in ladder
     )
 
 

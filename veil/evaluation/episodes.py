@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from veil.policies.base import Policy
-from veil.rollout import play, replay
+from veil.rollout import Given, play
 from veil.settings import SimulateSettings
 from veil.step import Record, Transcript, first_features
 from veil.systems.base import Scenario, System
@@ -124,14 +124,42 @@ def side_by_side(jobs: Sequence[Callable[[Progress], Made]], progress: Progress)
         pool.shutdown(wait=True, cancel_futures=True)  # Ctrl-C ends here
 
 
-@eqx.filter_jit
 def play_batch(scenario: Scenario, policy: Policy, steps: int, numbers: Int[Array, " B"], key: Key) -> Record:
     """Play these episodes. One by one where a replay must find the same bits."""
+    if not has_features(policy):
+        return _play_together(scenario, policy, steps, numbers, key)
+    system = scenario.plant
+    shape, dtype = (len(numbers), steps), system.prior.secrets.dtype
+    external = jnp.zeros((*shape, len(system.first_external())), dtype)
+    shared = jnp.zeros((*shape, len(system.shared_fields)), dtype)
+    return _play_or_replay(scenario, policy, numbers, key, jnp.asarray(False), external, shared)
 
-    def one(number: Int[Array, ""]) -> Record:
-        return play(scenario, policy, steps, number=number, key=key)
 
-    return jax.lax.map(one, numbers) if has_features(policy) else jax.vmap(one)(numbers)
+@eqx.filter_jit
+def _play_together(
+    scenario: Scenario, policy: Policy, steps: int, numbers: Int[Array, " B"], key: Key
+) -> Record:
+    return jax.vmap(lambda number: play(scenario, policy, steps, number=number, key=key))(numbers)
+
+
+@eqx.filter_jit
+def _play_or_replay(
+    scenario: Scenario,
+    policy: Policy,
+    numbers: Int[Array, " B"],
+    key: Key,
+    replayed: Bool[Array, ""],
+    external: Float[Array, "B T E"],
+    shared: Float[Array, "B T Y"],
+) -> Record:
+    """One program for both, because another program may round otherwise."""
+
+    def one(episode: tuple[Array, Array, Array]) -> Record:
+        number, external, shared = episode
+        given = Given(replayed, external, shared)
+        return play(scenario, policy, external.shape[0], number=number, key=key, given=given)
+
+    return jax.lax.map(one, (numbers, external, shared))
 
 
 def play_episodes(
@@ -162,14 +190,29 @@ def play_episodes(
     return in_batches(stage, run, numbers, progress)
 
 
-@eqx.filter_jit
-def replay_batch(policy: Policy, public: Transcript) -> Bool[Array, " B"]:
-    """Which of these transcripts have other features than a replay gives, in any bit."""
+def replay_batch(scenario: Scenario, policy: Policy, public: Transcript) -> Bool[Array, " B"]:
+    """Which of these transcripts have other features than a replay gives, in any bit.
 
-    def one(transcript: Transcript) -> Bool[Array, ""]:
-        return jnp.any(replay(policy, transcript) != transcript.features)
+    Where they differ, the policy that ran is not this one: another seed, another number of particles, another
+    build. Statistics do not show such a difference reliably.
 
-    return jax.lax.map(one, public)
+    Args:
+        scenario: the one that was played. Only its program matters: what it computes is replaced by what is
+            public.
+        policy: the one that is said to have run.
+        public: the transcripts, batched.
+    """
+    seeds, key = public.public_seed.astype(jnp.int32), jr.key(0)
+    again = _play_or_replay(
+        scenario,
+        policy,
+        seeds,
+        key,
+        jnp.asarray(True),
+        jnp.asarray(public.external),
+        jnp.asarray(public.shared),
+    )
+    return jnp.any(again.public.features != public.features, axis=(1, 2))
 
 
 def has_features(policy: Policy) -> bool:

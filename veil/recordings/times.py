@@ -258,6 +258,8 @@ def _wall(
     if all(zoned):
         text = "with their zones"
         exact = [stamps[row] for row in there]
+        if len({stamp.utcoffset() for stamp in exact}) > 1:
+            text = "with their zones; shown in that of the first row"
         if settings.time_zone:
             notes.append("The times have their own zones, so that --time-zone was not needed.")
     elif settings.time_zone:

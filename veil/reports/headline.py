@@ -165,9 +165,7 @@ def _leaked(audit: Audit) -> list[Number]:
     """What leaks, and how often a guess is right."""
     low, high = audit.interval
     entropy, best = audit.leakage.entropy, audit.best_attack
-    shares = (
-        f"{100 * low / entropy:.1f} to {100 * high / entropy:.1f} %" if entropy > 0 else "nothing to tell"
-    )
+    shares = words.share_text((low, high), entropy) if entropy > 0 else "nothing to tell"
     interval = f"{words.interval_text((low, high), entropy)} nats"
     ends = words.bits(low), words.bits(high)
     bits = f"{words.interval_text(ends, words.bits(entropy))} bits"

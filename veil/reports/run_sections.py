@@ -64,13 +64,19 @@ def _ledger(source: Source) -> tuple[Block, ...]:
         )
         return (Missing(said, _share_command(source)),)
     chain = f"The chain of hashes holds over all {len(account)} entries."
+    drawn = (_stairs(account),) if len(account) else ()
+    return (*drawn, charges_table(account), Text(f"{chain} {_spent(account)} {account.note}".strip()))
+
+
+def charges_table(account: Account) -> Table:
+    """What each kind of decision was charged, and what the alarm was."""
     rows = tuple(
         (name, MEANING[name], str(count), words.charged(nats).removesuffix(" nats"))
         for name, (count, nats) in account.counts().items()
     )
-    table = Table("What was decided, how often, and what it was charged.", LEDGER_HEADS, rows)
-    drawn = (_stairs(account),) if len(account) else ()
-    return (*drawn, table, Text(f"{chain} {_spent(account)} {account.note}".strip()))
+    if account.start > 0.0:
+        rows = (("alarm", "that the plant is not the model", "", words.at_most(account.start)), *rows)
+    return Table("What was decided, how often, and what it was charged.", LEDGER_HEADS, rows)
 
 
 def _share_command(source: Source) -> str:

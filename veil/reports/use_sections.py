@@ -175,8 +175,8 @@ def frontier_section(material: Material) -> Section:
         first = material.sources[0]
         place, name = shlex.join([first.place, *first.sensor_flags]), first.system
         said = (
-            "No frontier was given. It takes about half an hour; add --frontier to `veil report` then: "
-            f"--frontier frontier/{name}"
+            "No frontier was given. The command below makes one, in about half an hour. Then give "
+            f"`--frontier frontier/{name}` to `veil report`."
         )
         return Section("frontier", title, lead, (Missing(said, f"veil frontier {place}"),))
     found = material.frontier

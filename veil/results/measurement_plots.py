@@ -37,7 +37,7 @@ class Bar(NamedTuple):
 
 def three_panels(title: str, verdict: str) -> tuple[Figure, np.ndarray]:
     """A wide picture with three panels, its title in the colour of the verdict."""
-    figure = Figure(figsize=(12, 4.4), layout="constrained")
+    figure = Figure(figsize=(12, 5.2), layout="constrained")
     panels = figure.subplots(1, 3)
     for panel in panels:
         panel.grid(alpha=0.2)
@@ -83,7 +83,8 @@ def draw_belief(panel: Axes, trail: np.ndarray, names: Sequence[str], *, filtere
     panel.set(xlabel="rows seen", ylabel="posterior mass", ylim=(-0.03, 1.03))
     panel.set_title(f"belief under the model{by}", fontsize=10)
     if named:
-        panel.legend(frameon=False, fontsize=8, title="secret", title_fontsize=8)
+        # Below the curves, which may be anywhere.
+        panel.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
 def draw_information(
@@ -143,5 +144,5 @@ def draw_residuals(panel: Axes, scores: np.ndarray, labels: Sequence[str], secre
     panel.axhspan(-band, band, color=INK, alpha=0.1, linewidth=0, label="independent, ± 3 s.e.")
     panel.axhline(0.0, color=INK, linewidth=0.8)
     panel.set(xlabel="rows apart", ylabel="correlation of residuals", ylim=(min(lowest, -1.2 * band), 1.35))
-    panel.set_title(f"residuals of {secret}", fontsize=10)
+    panel.set_title(f"residuals of {secret}".replace(", ", "\n"), fontsize=10)
     panel.legend(frameon=False, fontsize=8, loc="upper right")

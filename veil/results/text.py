@@ -61,6 +61,12 @@ def interval_text(interval: tuple[float, float], entropy: float) -> str:
     return f"{at_least(low)} to {at_most(high) if high < entropy else f'{entropy:.3f}'}"
 
 
+def share_text(interval: tuple[float, float], entropy: float) -> str:
+    """The same in per cent of all there is to know, rounded outwards to one decimal."""
+    low, high = (1e3 * end / entropy for end in interval)
+    return f"{math.floor(low + 1e-7) / 10 + 0.0:.1f} to {min(math.ceil(high - 1e-7) / 10, 100.0) + 0.0:.1f} %"
+
+
 def charged(value: float) -> str:
     """Nats of a ledger, rounded up; what is next to nothing is said so."""
     return "less than 0.001 nats" if 0.0 < value < 1e-3 else f"{at_most(value)} nats"

@@ -20,12 +20,12 @@ from jaxtyping import Array, Bool, Float, UInt32
 
 from veil.beliefs.base import Belief
 from veil.laws import Grid
-from veil.policies.base import Decision, Memory, Policy, emission_grid, sensed
+from veil.policies.base import Decision, Memory, Policy, emission_grid, emitted, sensed
 from veil.policies.geometry import expected_start
 from veil.sharing.alarm import Surprise, surprise, unknown_cell
 from veil.sharing.ledger import MISSING, Entry
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot, packed, unpacked
-from veil.step import StreamOverride, WorldState, first_belief, first_law, share
+from veil.step import Recorded, StreamOverride, WorldState, first_belief, first_law, share
 from veil.systems.base import System
 from veil.traced import dependence
 from veil.types import Scalar, Secret, Shared, State
@@ -98,8 +98,12 @@ def live_step(policy: Policy):
         later = jnp.where(sight.missing | sight.missing_before, coasted, updated)
         memory = jnp.where(public.time == 1, first, jnp.where(ready, memory, later))
         situation = WorldState(secret, secret, state, sight.external, public.time, memory)
-        live = StreamOverride(public.left, public.missing, public.known, public.shared)
-        after, made = share(policy, belief, situation, seed=public.seed, key=key, live=live)
+        live = StreamOverride(public.left, public.missing)
+        # What was emitted is read back from decimals, which may miss the last bit.
+        recorded = Recorded(public.known, emitted(policy, public.shared))
+        after, made = share(
+            policy, belief, situation, seed=public.seed, key=key, live=live, recorded=recorded
+        )
         particles = belief.particle_count
         live_step = LiveStep(
             made.decision.numbers(),
