@@ -164,7 +164,7 @@ def test_a_limit_on_what_is_hidden_is_filtered_and_enclosed(float64):
 
     bounder, _ = enclosed(building, Truth(building), exact, episodes=24)
     assert bounder.name == "conditional particles, aimed ahead"
-    found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=64))
+    found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=24))
     assert found.method == bounder.name and not found.verdict().refused and found.leakage.low > 0.1
 
 
@@ -356,12 +356,12 @@ class StrongThermostat(Building):
 def test_what_is_hidden_and_strongly_bent_is_aimed_at_by_quadrature(float64):
     """Particles that are aimed by linearisation disagree here on a tenth of the episodes."""
     building = as_float64(StrongThermostat(FOUR))
-    found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=64))
+    found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=24))
     assert found.method == "conditional particles, aimed by quadrature"
     assert found.verdict().name == "certifiable"
     assert not np.any(found.scored.bad) and found.leakage.low > 0.3
     public = jax.tree.map(np.asarray, found.records.public)
-    for e in range(0, 64, 11):
+    for e in (0, 9, 18):
         # 1.2 points of the grid to a standard deviation of the noise.
         exact = envelope_on_a_grid(building, public.shared[e], public.external[e], points=800)
         ours = np.asarray(found.forecast.log_likelihood)[e]
