@@ -5,6 +5,7 @@ import os
 import pickle
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -68,7 +69,10 @@ class OnRay(Executor):
             given |= {"num_cpus": workers, "num_gpus": 0, "object_store_memory": OBJECT_STORE}
             given |= {"include_dashboard": False}
         try:
-            ray.init(address=address or "local", **given)
+            with warnings.catch_warnings():
+                # Ray starts its own programs: the copy of this process runs another program at once.
+                warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+                ray.init(address=address or "local", **given)
         except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
             where = f"There is no Ray cluster at {address}" if address else "Ray does not start here"
             raise ExecutorError(f"{where}: {str(error).strip().splitlines()[0]}") from error

@@ -3,7 +3,7 @@
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from veil.executors.base import Chunk, Executor, run_chunks
+from veil.evaluation.episodes import side_by_side
+from veil.executors.base import Chunk, ChunkError, Executor, InProcess, run_chunks
 from veil.io import StoreError, about, fingerprint, load_arrays, replace_bytes, save_arrays
 from veil.leakage.per_step import Measure
 from veil.learners.base import Family, Learner, Progress, robust
 from veil.learners.design import initial_policy
 from veil.learners.loggers import JsonLines, Logger
-from veil.learners.run import CHECKPOINT, METRICS, Result, Run, Settings, history
+from veil.learners.run import CHECKPOINT, METRICS, RUN, Result, Run, Settings, begin, history
 from veil.learners.selection import SelectionScore, evaluate_family
 from veil.policies.base import LearnedPolicy
 from veil.problem import Objective, Problem
@@ -428,3 +429,86 @@ def finish_run(folder: Path, settings: Settings, trained: Trained) -> Run:
     run = Run(settings, result, trained.policy)
     run.save(folder)
     return run
+
+
+SweepReport = Callable[[str, str, int, int], None]
+
+
+def sweep_settings(settings: Settings, seeds: int, weights: Sequence[float]) -> dict[str, Settings]:
+    """The settings of every training by the name of its folder.
+
+    Args:
+        settings: of the first; its seed is the first of the seeds.
+        seeds: how many.
+        weights: privacy weights; if there are none, that of the settings.
+    """
+    found = dict[str, Settings]()
+    for weight in weights or (settings.objective.privacy_weight,):
+        for seed in range(settings.training.seed, settings.training.seed + seeds):
+            training = replace(settings.training, seed=seed)
+            objective = replace(settings.objective, privacy_weight=weight)
+            found[f"weight-{weight:g}-seed-{seed}"] = replace(
+                settings, objective=objective, training=training
+            )
+    return found
+
+
+def train_sweep(
+    wanted: Mapping[str, Settings],
+    system: System,
+    folder: Path,
+    *,
+    report: SweepReport = lambda name, stage, done, total: None,
+    executor: Executor | None = None,
+    failed: Callable[[str, str], None] | None = None,
+) -> dict[str, Run]:
+    """Train what is not trained yet, each in its own folder; an interrupted training goes on.
+
+    Args:
+        wanted: settings by the name of the folder.
+        system: that they name.
+        folder: of all.
+        report: called with the training, its stage, how far it is, and of how much.
+        executor: who trains; this process, one after the other, if not given.
+        failed: called with each training that failed and the reason; without it a `ChunkError` names them,
+            after the others have ended.
+    """
+    executor = executor or InProcess()
+    found, reasons = dict[str, Run](), dict[str, str]()
+    for name, settings in wanted.items():  # before anything is computed
+        if (folder / name / RUN).exists() and Run.load(folder / name).settings != settings:
+            raise StoreError(f"{folder / name} holds a run with other settings. Give another folder.")
+
+    def train(name: str, settings: Settings) -> Callable[[SweepReport], None]:
+        place, updates = folder / name, settings.training.updates
+
+        def job(report: SweepReport) -> None:
+            if not (place / RUN).exists():
+                begin(place, settings)
+            run = Run.load(place)
+            if not run.finished:
+                report(name, "training", 0, updates)
+                try:
+                    trained = train_run(
+                        settings,
+                        system,
+                        place,
+                        lambda line: report(name, "training", int(line["update"]), updates),
+                        executor=executor,
+                    )
+                except ChunkError as error:
+                    reasons[name] = str(error)
+                    return
+                run = finish_run(place, settings, trained)
+            found[name] = run
+
+        return job
+
+    at_once = None if executor.remote else 1
+    side_by_side([train(*one) for one in wanted.items()], report, executor, at_once=at_once)
+    if reasons and failed is None:
+        raise ChunkError(reasons)
+    for name, reason in reasons.items():
+        assert failed is not None
+        failed(name, reason)
+    return {name: found[name] for name in wanted if name in found}
