@@ -425,7 +425,8 @@ def audit_table(found: dict[str, Any]) -> str:
                 continue
             lines.append(
                 f"| {name} | {run['workers']} | {run['seconds']:.0f} s | {run['start_seconds']:.1f} s | "
-                f"{run['first_result_seconds']:.1f} s | {run['overhead']:.0%} | {run['worker_megabytes']:.0f} MB |"
+                f"{run['first_result_seconds']:.1f} s | {run['overhead']:.0%} | "
+                f"{run['worker_megabytes']:.0f} MB |"
             )
     return "\n".join(lines)
 
