@@ -136,4 +136,4 @@ def several_episodes(forecast: Forecast, together: int = 4) -> Forecast:
 
 def longer(system: System, policy: Policy) -> Attacker:
     """Who sees runs of twice the length."""
-    return Attacker("twice the horizon", "assisted", lambda _: KalmanBank(system, policy))
+    return Attacker("twice the horizon", "assisted", Fixed(KalmanBank(system, policy)))

@@ -14,6 +14,7 @@ import os
 import pickle
 import platform
 import sys
+import types
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -49,20 +50,29 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         """Whatever has a name is sent by it, compiled functions too."""
         module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
-        if (
-            isinstance(obj, eqx.Module)
-            or not callable(obj)
-            or not isinstance(module, str)
-            or not isinstance(name, str)
-        ):
+        unnamed = isinstance(obj, eqx.Module) or not callable(obj)
+        if unnamed or not isinstance(module, str) or not isinstance(name, str):
             return NotImplemented
         self.modules.add(module)
-        if module == "__main__" or "<lambda>" in name or "<locals>" in name:
+        if _found(module, name) is obj:
+            return NotImplemented if isinstance(obj, type | FunctionType) else (named, (module, name))
+        others = [other for other, value in vars(sys.modules.get(module, types)).items() if value is obj]
+        if others and module != "__main__":  # a lambda with a name
+            return named, (module, others[0])
+        if isinstance(obj, type | FunctionType):
             raise UnsendableError(
                 f"{name} is part of the script that runs, or of a function in it, so no worker can find it. "
                 "Put it into a file of its own and import it, or name it as FILE.py:NAME."
             )
-        return NotImplemented if isinstance(obj, type | FunctionType) else (named, (module, name))
+        return NotImplemented
+
+
+def _found(module: str, name: str) -> Any:
+    """What has this name in a module of this process; None where nothing has."""
+    try:
+        return None if module == "__main__" else named(module, name)
+    except (ImportError, AttributeError):
+        return None
 
 
 def named(module: str, name: str) -> Any:
