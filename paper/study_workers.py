@@ -38,10 +38,10 @@ from veil.policies import GaussianNoise
 from veil.settings import AuditSettings, FrontierSettings, ObjectiveWeights, PolicyDesign, TrainSettings
 from veil.systems import Gain, Platoon
 
-Part = Literal["audit", "frontier", "kills", "node", "failing", "interrupt", "training", "model"]
+Part = Literal["audit", "pairs", "frontier", "kills", "node", "failing", "interrupt", "training", "model"]
 
 PARTS: tuple[Part, ...] = (
-    *("audit", "frontier", "kills", "node", "failing", "interrupt", "training", "model"),
+    *("audit", "pairs", "frontier", "kills", "node", "failing", "interrupt", "training", "model"),
 )
 
 EPISODES, STEPS, KILLS = 8192, 20, 20
@@ -136,6 +136,7 @@ def timed(count: int, work: Callable[[Executor], str]) -> dict[str, Any]:
         "processor_seconds": processor_seconds() - cpu,
         "chunks": len(times.seconds),
         "computing_seconds": sum(times.seconds),
+        "worker_processor_seconds": times.processor,
         "overhead": 1.0 - sum(times.seconds) / (max(1, count) * working) if count else None,
         "lost": times.lost,
         "worker_megabytes": memory,
@@ -190,10 +191,21 @@ def measure_audit(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
     return [timed(count, audited(study)) for count in (0, *WORKERS)]
 
 
-def measure_frontier(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """A frontier of two families of 16 points, with 1 and 2 workers; the first pass compiles."""
+def measure_pairs(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """A shorter audit with 1 and 2 workers in turn, three times: for machines that are not quiet."""
     del found
-    extent = FrontierSettings(kinds=("noise", "displacement"), episodes=min(512, study.episodes), steps=STEPS)
+    return [timed(count, audited(shorter(study))) for _ in range(3) for count in (1, 2)]
+
+
+def shorter(study: Study) -> Study:
+    """The same with an eighth of the episodes."""
+    return Study(episodes=max(256, study.episodes // 8))
+
+
+def measure_frontier(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """A frontier of the eight points of noise, with 1 and 2 workers; the first pass compiles."""
+    del found
+    extent = FrontierSettings(kinds=("noise",), episodes=min(512, study.episodes), steps=STEPS)
 
     def work(executor: Executor) -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -216,11 +228,13 @@ def measure_frontier(study: Study, found: dict[str, Any]) -> list[dict[str, Any]
 
 
 def measure_kills(study: Study, found: dict[str, Any]) -> dict[str, Any]:
-    """An audit while workers are killed at random."""
+    """An audit of a quarter of the episodes, while workers are killed at random."""
+    del found
+    study = Study(episodes=max(256, study.episodes // 4))
     over, killed, dice = threading.Event(), list[int](), random.Random(0)
 
     def kill() -> None:
-        while len(killed) < KILLS and not over.wait(1.5):
+        while len(killed) < KILLS and not over.wait(1.0):
             busy = [pid for pid, _ in descendants("ray::compute_packed")]
             if busy:
                 killed.append(dice.choice(busy))
@@ -235,14 +249,16 @@ def measure_kills(study: Study, found: dict[str, Any]) -> dict[str, Any]:
             over.set()
             killer.join()
 
-    made = timed(2, work)
-    return {**made, "killed": len(killed), "same_bits": made["digest"] == found["audit"][0]["digest"]}
+    made, mark = timed(2, work), audited(study)(InProcess())
+    return {**made, "killed": len(killed), "same_bits": made["digest"] == mark}
 
 
 def measure_node(study: Study, found: dict[str, Any]) -> dict[str, Any]:
     """A cluster of two nodes on this machine, one of which ends in the middle of an audit."""
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
+    del found
+    study = shorter(study)
     given = {"num_cpus": 1, "object_store_memory": 200_000_000}
     cluster = Cluster(initialize_head=True, head_node_args={**given, "include_dashboard": False})
     second = cluster.add_node(**given)
@@ -269,7 +285,7 @@ def measure_node(study: Study, found: dict[str, Any]) -> dict[str, Any]:
                 "seconds": time.monotonic() - began,
                 "chunks": len(executor.times.seconds),
                 "lost": executor.times.lost,
-                "same_bits": mark == found["audit"][0]["digest"],
+                "same_bits": mark == audited(study)(InProcess()),
             }
     finally:
         cluster.shutdown()
@@ -339,7 +355,7 @@ def measure_interrupt(study: Study, found: dict[str, Any]) -> dict[str, Any]:
 def measure_training(study: Study, found: dict[str, Any]) -> dict[str, Any]:
     """Four seeds and five privacy weights on the gain loop, with 1 and 2 workers; then once more."""
     del study, found
-    training = TrainSettings(updates=40, episodes=12, evaluate_every=20, evaluation_episodes=48)
+    training = TrainSettings(updates=10, episodes=6, evaluate_every=5, evaluation_episodes=24)
     first = Settings("gain", 10, PolicyDesign(start="plain"), ObjectiveWeights(), training, "estimate")
     wanted = sweep_settings(first, 4, (2.0, 5.0, 12.0, 30.0, 80.0))
 

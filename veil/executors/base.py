@@ -91,11 +91,13 @@ class Done:
         value: its result.
         seconds: that computing took, on the wall.
         where: name of the process, for people.
+        processor: seconds of processor time, where its process did nothing else; else 0.
     """
 
     value: Any
     seconds: float
     where: str = ""
+    processor: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ class Times:
         first: when the first chunk was computed; None before.
         last: when the last one was.
         seconds: that each chunk took.
+        processor: seconds of processor time of the workers.
         lost: how many lost their worker.
     """
 
@@ -137,6 +140,7 @@ class Times:
     first: float | None = None
     last: float = 0.0
     seconds: list[float] = field(default_factory=list)
+    processor: float = 0.0
     lost: int = 0
 
     def add(self, outcome: Outcome) -> None:
@@ -146,6 +150,7 @@ class Times:
             self.last = time.monotonic() - self.began
             self.first = self.last if self.first is None else self.first
             self.seconds.append(outcome.seconds)
+            self.processor += outcome.processor
 
 
 class Executor(abc.ABC):

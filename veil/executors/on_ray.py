@@ -126,7 +126,9 @@ class OnRay(Executor):
             return Failed(answer["reason"])
         self._processors.add(answer["processor"])
         with jax.enable_x64(True):
-            return Done(pickle.loads(answer["value"]), answer["seconds"], answer["where"])
+            return Done(
+                pickle.loads(answer["value"]), answer["seconds"], answer["where"], answer["processor_seconds"]
+            )
 
     def close(self) -> None:
         """Leave the cluster, or end the processes on this machine."""
@@ -188,7 +190,7 @@ def compute_packed(
     """
     if messages.versions() != expected:
         return {"versions": messages.versions()}
-    began = time.monotonic()
+    began, processor = time.monotonic(), time.process_time()
     try:
         with jax.enable_x64(True):
             first = _shared(shared[0], tuple(sorted(shared[1].items())))
@@ -199,4 +201,5 @@ def compute_packed(
     except Exception as error:  # whatever a system of the user's does
         return {"reason": reason_of(error)}
     answer = {"value": value, "seconds": time.monotonic() - began, "where": messages.process_name()}
-    return answer | {"processor": messages.processor()}
+    spent = time.process_time() - processor
+    return answer | {"processor": messages.processor(), "processor_seconds": spent}
