@@ -464,4 +464,6 @@ def model_table(found: dict[str, Any]) -> str:
 if __name__ == "__main__":
     import tyro
 
-    main(tyro.cli(Study))
+    from paper import study_workers  # by this name workers find its functions
+
+    study_workers.main(tyro.cli(study_workers.Study))

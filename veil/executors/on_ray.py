@@ -143,6 +143,7 @@ class _Sent:
 
     def shared(self, chunk: Chunk) -> Any:
         if id(chunk.shared) not in self._sent:
+            messages.pack(chunk.function)  # refuses one that workers cannot find
             self._sent[id(chunk.shared)] = self._ray.put(messages.pack(chunk.shared))
         return self._sent[id(chunk.shared)]
 
