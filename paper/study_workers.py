@@ -434,8 +434,8 @@ def audit_table(found: dict[str, Any]) -> str:
         "| work | workers | time | start | first result | overhead | memory per worker |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, runs in (("audit", found["audit"]), ("frontier", found["frontier"])):
-        for run in runs:
+    for name in ("audit", "pairs", "frontier"):
+        for run in found.get(name, ()):
             if not run["workers"]:
                 lines.append(f"| {name} | none | {run['seconds']:.0f} s | | | | |")
                 continue

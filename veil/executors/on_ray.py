@@ -143,7 +143,8 @@ class _Sent:
 
     def shared(self, chunk: Chunk) -> Any:
         if id(chunk.shared) not in self._sent:
-            messages.pack(chunk.function)  # refuses one that workers cannot find
+            if chunk.function.__module__ == "__main__":
+                raise messages.UnsendableError("its function is part of the script that runs; import it.")
             self._sent[id(chunk.shared)] = self._ray.put(messages.pack(chunk.shared))
         return self._sent[id(chunk.shared)]
 
