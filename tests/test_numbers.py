@@ -95,8 +95,8 @@ def test_files_of_results_are_strict_json():
 
 def test_the_table_of_workers_is_that_of_its_study_and_all_audits_have_the_same_bits():
     found = study_workers.read()
-    assert study_workers.audit_table(found) in text_of("docs/workers.md")
-    assert study_workers.model_table(found) in text_of("docs/workers.md")
-    assert f"{found['model']['driver_full_at_workers']:.0f} workers for such chunks" in text_of("docs/workers.md")
+    page, full = text_of("docs/workers.md"), found["model"]["driver_full_at_workers"]
+    assert study_workers.audit_table(found) in page and study_workers.model_table(found) in page
+    assert f"{full:.0f} workers for such chunks" in page
     assert [run["workers"] for run in found["audit"]] == [0, 1, 2, 4]
     assert len({run["digest"] for run in found["audit"]}) == 1
