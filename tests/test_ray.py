@@ -60,10 +60,7 @@ def test_workers_killed_at_random_lose_nothing(two):
     def kill():
         dice = random.Random(0)
         while not done.wait(0.7) and len(killed) < 6:
-            lines = subprocess.run(
-                ["ps", "-eo", "pid,args"], capture_output=True, text=True
-            ).stdout.splitlines()
-            ours = [int(line.split()[0]) for line in lines if "ray::compute_packed" in line]
+            ours = ray_probes.computing_children()
             if ours:
                 killed.append(dice.choice(ours))
                 os.kill(killed[-1], signal.SIGKILL)
