@@ -8,7 +8,7 @@ ONE_THREAD := XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house torture bench bench-quick studies study-pybamm reproduce reproduce-full clean
+.PHONY: help demo test check house test-ray torture bench bench-quick studies study-pybamm reproduce reproduce-full clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ check: .venv/.dev ## lint, format and types, nothing else
 
 house: .venv/.base ## how far apart things are in the code, beside version 0.1; draws the import graph into build/house
 	@$(BIN)/python tools/house.py
+
+test-ray: .venv-ray/.ray ## the tests of workers by Ray, in an environment of their own
+	$(ONE_THREAD) .venv-ray/bin/python -m pytest -m ray tests/test_ray.py
 
 torture: .venv/.dev ## kill a live stream 300 times, attack its files 100 times, look for anything that readers could notice
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --kills 300 --steps 2000
@@ -60,7 +63,7 @@ reproduce-full: .venv/.base ## the same with five seeds of the printed learner, 
 	@$(BIN)/python -m paper.reproduction --full --publish paper
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-bench .venv-peers .venv-pybamm build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-peers .venv-pybamm .venv-ray build demo audit runs frontier reproduce bench/results veil.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # $(1): environment, $(2): what to install
@@ -83,6 +86,9 @@ endef
 .venv-bench/.bench: $(LOCKS) bench/requirements.txt bench/requirements-nodeps.txt
 	$(call install,.venv-bench,-e . -r bench/requirements.txt)
 	@$(BENCH)/python -m pip install --quiet --disable-pip-version-check --no-deps -r bench/requirements-nodeps.txt
+
+.venv-ray/.ray: $(LOCKS)
+	$(call install,.venv-ray,-e '.[dev,ray]')
 
 .venv-pybamm/.pybamm: $(LOCKS)
 	$(call install,.venv-pybamm,-e '.[pybamm]')

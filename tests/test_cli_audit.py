@@ -31,7 +31,7 @@ def engine(monkeypatch):
     calls = []
 
     def install(answer):
-        def fake(system, policy, options, *, records, progress, store):
+        def fake(system, policy, options, *, records, progress, store, executor):
             assert records is None
             calls.append((system, policy, options, store))
             progress("playing", 0, options.episodes)

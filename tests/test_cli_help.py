@@ -17,7 +17,8 @@ from veil.cli.parser import settings
 from veil.registry import POLICIES
 
 LINES, COLUMNS, SECONDS = 50, 100, 0.5
-LONGEST = {"share": 72, "measure": 60}  # flags of a broker; flags that say how a file is written
+# Flags of a broker; flags that say how a file is written; flags of workers, and of several trainings.
+LONGEST = {"share": 72, "measure": 60, "audit": 54, "train": 58}
 
 
 def kind(command):

@@ -20,6 +20,7 @@ LAYERS = (
         "traced",
         "stats",
         "io",
+        "executors",
         "registry",
         "settings",
         "plots",

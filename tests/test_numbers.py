@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paper import study_audits, study_readings
+from paper import study_audits, study_readings, study_workers
 from paper.reproduction import pages
 from paper.reproduction.columns import BY_NAME
 
@@ -89,5 +89,14 @@ def test_readings_drive_as_the_library_does():
 
 
 def test_files_of_results_are_strict_json():
-    for name in ("results", "readings", "audits", "budget", "resolution"):
+    for name in ("results", "readings", "audits", "budget", "resolution", "workers"):
         json.loads(text_of(f"paper/{name}.json"), parse_constant=lambda word: pytest.fail(word))
+
+
+def test_the_table_of_workers_is_that_of_its_study_and_all_audits_have_the_same_bits():
+    found = study_workers.read()
+    page, full = text_of("docs/workers.md"), found["model"]["driver_full_at_workers"]
+    assert study_workers.audit_table(found) in page and study_workers.model_table(found) in page
+    assert f"{full:.0f} workers for such chunks" in page
+    assert [run["workers"] for run in found["audit"]] == [0, 1, 2, 4]
+    assert len({run["digest"] for run in found["audit"]}) == 1

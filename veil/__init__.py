@@ -14,6 +14,7 @@ if _typing.TYPE_CHECKING:
     from veil import checks as checks
     from veil import distortion as distortion
     from veil import evaluation as evaluation
+    from veil import executors as executors
     from veil import fitting as fitting
     from veil import frontier as frontier
     from veil import laws as laws
@@ -82,6 +83,7 @@ _MODULES = (
         "checks",
         "distortion",
         "evaluation",
+        "executors",
         "fitting",
         "frontier",
         "laws",

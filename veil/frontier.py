@@ -1,8 +1,9 @@
 """The frontier: policies of several families and strengths, trained where needed, measured as in an audit."""
 
 import json
-from collections.abc import Callable
-from functools import cached_property
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import equinox as eqx
@@ -12,10 +13,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from veil.evaluation.episodes import Progress, in_batches, silent
+from veil.evaluation.episodes import Progress, in_batches, side_by_side, silent
 from veil.evaluation.evaluate import evaluate
 from veil.evaluation.scoring import refused
 from veil.evaluation.utility import table
+from veil.executors.base import ChunkError, Executor, InProcess
 from veil.io import Store, StoreError, about, fingerprint, load_arrays, save_arrays, write_json
 from veil.learners.design import initial_policy
 from veil.learners.pathwise import Pathwise
@@ -52,6 +54,7 @@ def measured(
     *,
     progress: Progress = silent,
     store: Store | None = None,
+    executor: Executor | None = None,
 ) -> Point:
     """Evaluate the policy of a point.
 
@@ -62,9 +65,11 @@ def measured(
         settings: of the evaluation, the same for all points.
         truth: use of the same episodes by true data.
         progress: called with the stage, how many episodes are done, and of how many.
-        store: keeps finished stages.
+        store: keeps finished batches.
+        executor: who computes; this process if not given.
     """
-    found = evaluate(system, policy, settings=settings, progress=progress, store=store)
+    given = {"progress": progress, "store": store, "executor": executor}
+    found = evaluate(system, policy, settings=settings, **given)
     verdict = found.verdict()
     quantities = table(system, vars(found.use), truth, None, found.index)
     by_name = {row.name: row for row in quantities}
@@ -139,6 +144,7 @@ def zero_leakage_floor(
     episodes: int,
     *,
     progress: Progress = silent,
+    executor: Executor | None = None,
     key: Key,
 ) -> Mean:
     """Mean over steps and episodes of what perfect privacy costs without noise.
@@ -152,17 +158,21 @@ def zero_leakage_floor(
         steps: per episode.
         episodes: at least; each secret has as many.
         progress: called with the stage, how many are done, and of how many.
+        executor: who computes; this process if not given.
         key: of all episodes.
     """
     count = policy.system.prior.secrets.shape[0]
     numbers = np.arange(count * max(2, -(-episodes // count)))
     played = problem(policy.system, steps)
 
-    def run(part: np.ndarray) -> Array:
-        return _floors(played, policy, jnp.asarray(part, jnp.int32), key)
+    def own(part: np.ndarray) -> tuple:
+        return (jnp.asarray(part, jnp.int32), key)
 
-    found = np.asarray(in_batches("the floor", run, numbers, progress))
-    return stratified_mean(found, numbers % count, np.exp(np.asarray(policy.system.prior.log_masses, float)))
+    shared = (played, policy)
+    found = in_batches("the floor", _floors, shared, own, numbers, progress, executor=executor).value
+    return stratified_mean(
+        np.asarray(found), numbers % count, np.exp(np.asarray(policy.system.prior.log_masses, float))
+    )
 
 
 @eqx.filter_jit
@@ -186,8 +196,6 @@ POLICY, TRAINING = "policy.safetensors", "training"
 
 _DESIGN = 0xF207  # keeps the keys of designs apart from those of audits with the same seed
 
-PointReport = Callable[[str, int, int], None]
-
 Place = Callable[[FrontierGoal], Path]
 
 
@@ -198,11 +206,14 @@ class Policies:
         system: in double precision.
         extent: of the frontier.
         place: the folder of a point; learned policies are kept there.
-        progress: called with the stage, how many updates are made, and of how many.
+        executor: whose workers train; this process if not given.
     """
 
-    def __init__(self, system: System, extent: FrontierSettings, place: Place, progress: PointReport):
-        self.system, self.extent, self.place, self.progress = system, extent, place, progress
+    def __init__(
+        self, system: System, extent: FrontierSettings, place: Place, executor: Executor | None = None
+    ):
+        self.system, self.extent, self.place, self.executor = system, extent, place, executor
+        self._turn = threading.RLock()
         self.training = TrainSettings(updates=extent.updates, seed=extent.seed)
         self._fresh: dict[FamilyName, LearnedPolicy] = {}
 
@@ -212,10 +223,10 @@ class Policies:
         learned = (extent.updates, extent.price) if goal.kind in LEARNED else ()
         return fingerprint(common, extent.steps, extent.seed, *learned)
 
-    def policy(self, goal: FrontierGoal) -> Policy:
-        """The policy of a point."""
+    def policy(self, goal: FrontierGoal, progress: Progress) -> Policy:
+        """The policy of a point; where it is trained, `progress` is told how many updates are made."""
         if goal.kind in LEARNED:
-            return self.learned(goal)
+            return self.learned(goal, progress)
         if goal.kind == "displacement":
             return self.transport(goal.value)
         spread = goal.value * self.spread
@@ -226,7 +237,7 @@ class Policies:
         """With the least noise that learned policies may have."""
         return Transport(self.system, PolicyDesign().floor * self.spread, displacement=displacement)
 
-    def learned(self, goal: FrontierGoal) -> LearnedPolicy:
+    def learned(self, goal: FrontierGoal, progress: Progress) -> LearnedPolicy:
         """As trained before, or trained now from its neighbour."""
         path, mark = self.place(goal) / POLICY, self.fingerprint(goal)
         fresh = as_float32(self.fresh(goal.kind))
@@ -235,14 +246,15 @@ class Policies:
                 return load_arrays(path, fresh)
         except StoreError:  # none, or not whole: train again
             pass
-        start = fresh if goal.previous is None else self.learned(goal.previous)
+        start = fresh if goal.previous is None else self.learned(goal.previous, progress)
         trained = train_policy(
             (problem(self.system, self.extent.steps, Objective(goal.value, self.extent.price)),),
             Pathwise(self.training.episodes, self.training.updates, self.training.learning_rate),
             start,
             self.training,
-            report=lambda line: self.progress("training", int(line["update"]), self.training.updates),
+            report=lambda line: progress("training", int(line["update"]), self.training.updates),
             folder=path.parent / TRAINING,
+            executor=self.executor,
         )
         words = {"fingerprint": mark, "updates": trained.updates, "best": trained.best}
         save_arrays(path, trained.policy, words | {"reason": trained.reason})
@@ -250,13 +262,14 @@ class Policies:
 
     def fresh(self, kind: FamilyName) -> LearnedPolicy:
         """Before training. Designs of all kinds share their units."""
-        if kind not in self._fresh:
-            key = jr.fold_in(jr.key(self.extent.seed), _DESIGN)
-            design = PolicyDesign(start="plain" if kind == "plain" else "transport")
-            self._fresh[kind] = initial_policy(design, self.system, self.extent.steps, key=key)
-        return self._fresh[kind]
+        with self._turn:
+            if kind not in self._fresh:
+                key = jr.fold_in(jr.key(self.extent.seed), _DESIGN)
+                design = PolicyDesign(start="plain" if kind == "plain" else "transport")
+                self._fresh[kind] = initial_policy(design, self.system, self.extent.steps, key=key)
+            return self._fresh[kind]
 
-    @cached_property
+    @property
     def spread(self):
         """Usual spread of the output, as learned policies know it."""
         fresh = self.fresh("transport")
@@ -275,6 +288,8 @@ def trace_frontier(
     *,
     folder: Path,
     report: Report = lambda point, stage, done, total: None,
+    executor: Executor | None = None,
+    failed: Callable[[str, str], None] | None = None,
 ) -> Frontier:
     """Measure all points, except those that the folder has already.
 
@@ -283,57 +298,82 @@ def trace_frontier(
         extent: which points.
         folder: where every point is kept as soon as it is measured.
         report: called with the point, what is done about it, how far that is, and of how much.
+        executor: who computes; this process if not given. With workers, points are measured side by side.
+        failed: called with each point that cannot be measured and the reason; the frontier is then that of
+            the others. Without it, a `ChunkError` names them once the others are kept.
     """
     with jax.enable_x64(True):
-        return _Run(as_float64(system), extent or FrontierSettings(), folder, report).all()
+        given = executor or InProcess()
+        return _Run(as_float64(system), extent or FrontierSettings(), folder, report, given).all(failed)
 
 
 class _Run:
     """One frontier on its way."""
 
-    def __init__(self, system: System, extent: FrontierSettings, folder: Path, report: Report):
-        self.system, self.extent, self.report = system, extent, report
-        self.shelf, self.now = PointStore(folder), ""
+    def __init__(
+        self, system: System, extent: FrontierSettings, folder: Path, report: Report, executor: Executor
+    ):
+        self.system, self.extent, self.report, self.executor = system, extent, report, executor
+        self.shelf, self._turn = PointStore(folder), threading.Lock()
+        self._truth = dict[str, np.ndarray]()
         self.options = AuditSettings(steps=extent.steps, episodes=extent.episodes, seed=extent.seed)
-        self.policies = Policies(system, extent, self.shelf.place, self.progress)
+        self.policies = Policies(system, extent, self.shelf.place, executor)
 
-    def progress(self, stage: str, done: int, total: int) -> None:
-        """Add which point it is about."""
-        self.report(self.now, stage, done, total)
+    def all(self, failed: Callable[[str, str], None] | None) -> Frontier:
+        """The points, then the floor: in turn, or all families side by side where there are workers."""
+        goals, extent, reasons = self.extent.goals, self.extent, dict[str, str]()
+        points, floors = dict[str, Point](), list[Mean]()
 
-    def all(self) -> Frontier:
-        """The points in turn, then the floor."""
-        goals, extent = self.extent.goals, self.extent
-        points = []
-        for place, goal in enumerate(goals, start=1):
-            self.now = f"{place}/{len(goals)} {goal.kind} {goal.value:g}"
-            points.append(self.point(goal))
-        self.now = "floor"
+        def measure(some: Sequence[FrontierGoal]) -> Callable[[Report], None]:
+            def job(report: Report) -> None:
+                for goal in some:
+                    now = f"{goals.index(goal) + 1}/{len(goals)} {goal.kind} {goal.value:g}"
+                    try:
+                        points[goal.name] = self.point(goal, partial(report, now))
+                    except ChunkError as error:
+                        reasons[now] = str(error)
+
+            return job
+
+        def floor(report: Report) -> None:
+            floors.append(self.floor(partial(report, "floor")))
+
+        # A learned policy starts from its neighbour's, so that its family is one job; these take longest.
+        chains = [[goal for goal in goals if goal.kind == kind] for kind in LEARNED]
+        apart = [[goal] for goal in goals if goal.kind not in LEARNED]
+        remote = self.executor.remote
+        jobs = [measure(some) for some in (*chains, *apart) if some] if remote else [measure(goals)]
+        side_by_side([*jobs, floor], self.report, self.executor, at_once=None if remote else 1)
+        if reasons and failed is None:
+            raise ChunkError(reasons)
+        for now, reason in reasons.items():
+            assert failed is not None
+            failed(now, reason)
         return Frontier(
             name_of(self.system),
             extent.steps,
-            self.floor(),
-            tuple(points),
+            floors[0],
+            tuple(points[goal.name] for goal in goals if goal.name in points),
             extent.seed,
             extent.price,
             extent.updates,
             resolution_of(self.system),
         )
 
-    def point(self, goal: FrontierGoal) -> Point:
+    def point(self, goal: FrontierGoal, progress: Progress) -> Point:
         """From the shelf, or measured now."""
         mark = fingerprint(self.policies.fingerprint(goal), self.options)
         found = self.shelf.point(goal, mark)
         if found is None:
-            self.progress("begins", 0, 1)
-            policy = as_float64(self.policies.policy(goal))
+            progress("begins", 0, 1)
+            policy = as_float64(self.policies.policy(goal, progress))
             store = Store(self.shelf.place(goal), mark)
-            given = {"progress": self.progress, "store": store}
-            found = measured(goal, self.system, policy, self.options, self.truth, **given)
+            given = {"progress": progress, "store": store, "executor": self.executor}
+            found = measured(goal, self.system, policy, self.options, self.truth(progress), **given)
             self.shelf.keep(found, mark)
         return found
 
-    def floor(self) -> Mean:
+    def floor(self, progress: Progress) -> Mean:
         """From the shelf, or found now."""
         whole = FrontierGoal("displacement", 1.0)
         mark = fingerprint(self.policies.fingerprint(whole), self.options, "floor")
@@ -341,13 +381,16 @@ class _Run:
         if found is None:
             extent, key = self.extent, jr.fold_in(jr.key(self.extent.seed), _FLOOR)
             policy = as_float64(self.policies.transport())
-            found = zero_leakage_floor(policy, extent.steps, extent.episodes, progress=self.progress, key=key)
+            given = {"progress": progress, "executor": self.executor, "key": key}
+            found = zero_leakage_floor(policy, extent.steps, extent.episodes, **given)
             self.shelf.keep_floor(found, mark)
         return found
 
-    @cached_property
-    def truth(self) -> dict[str, np.ndarray]:
+    def truth(self, progress: Progress) -> dict[str, np.ndarray]:
         """The use of true data, once for all points."""
-        truth, settings = Truth(self.system), self.options
-        found = evaluate(self.system, truth, settings=settings, candidates=0, progress=self.progress)
-        return vars(found.use)
+        with self._turn:
+            if not self._truth:
+                given = {"candidates": 0, "progress": progress, "executor": self.executor}
+                found = evaluate(self.system, Truth(self.system), settings=self.options, **given)
+                self._truth |= vars(found.use)
+            return self._truth

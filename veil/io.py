@@ -45,21 +45,28 @@ class Store:
 
     def keep(self, name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The arrays of this name, from disk if they were made before."""
-        if self.folder is None:
-            return make()
-        path = self.folder / f"{name}.npz"
-        if path.exists():
-            try:
-                with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-                    return {key: arrays[key] for key in arrays.files}
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # cut short by a crash: make it again
-                path.unlink()
-        made = make()
-        temporary = path.with_suffix(".partial")
-        with temporary.open("wb") as file:
-            np.savez(file, **made)  # pyright: ignore[reportArgumentType]
-        os.replace(temporary, path)
-        return made
+        found = self.find(name)
+        if found is None:
+            found = make()
+            self.put(name, found)
+        return found
+
+    def find(self, name: str) -> dict[str, np.ndarray] | None:
+        """The arrays of this name, if they were made before."""
+        path = None if self.folder is None else self.folder / f"{name}.npz"
+        if path is None or not path.exists():
+            return None
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in arrays.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # cut short by a crash: make it again
+            path.unlink(missing_ok=True)
+            return None
+
+    def put(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write these arrays in one move; two processes that write the same leave one whole file."""
+        if self.folder is not None:
+            replace_bytes(self.folder / f"{name}.npz", npz_bytes(**arrays))
 
 
 def fingerprint(*things: object) -> str:
@@ -71,7 +78,8 @@ def fingerprint(*things: object) -> str:
             digest.update(re.sub(r" at 0x[0-9a-f]+", "", text).encode())  # functions live elsewhere next time
         for leaf in jax.tree.leaves(arrays):
             digest.update(repr((leaf.dtype, leaf.shape)).encode())
-            digest.update(np.asarray(leaf).tobytes())
+            keyed = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            digest.update(np.asarray(jax.random.key_data(leaf) if keyed else leaf).tobytes())
     return digest.hexdigest()
 
 

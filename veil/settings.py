@@ -245,6 +245,28 @@ class TrainSettings:
 
 
 @dataclass(frozen=True)
+class SweepSettings:
+    """Several trainings instead of one, each in a folder of its own."""
+
+    seeds: int = 1
+    """Trainings per privacy weight, with seeds from --seed on"""
+    privacy_weights: tuple[float, ...] = ()
+    """Several privacy weights instead of one, in cost units of a run per nat"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        if self.seeds < 1 or not all(0.0 <= weight < math.inf for weight in self.privacy_weights):
+            raise ValueError("--seeds is at least 1, and --privacy-weights are numbers from 0 on.")
+        if len(set(self.privacy_weights)) < len(self.privacy_weights):
+            raise ValueError("Give each of --privacy-weights once.")
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one training."""
+        return self.seeds > 1 or bool(self.privacy_weights)
+
+
+@dataclass(frozen=True)
 class Preset:
     """What is usual for a learner: every learner registers one in `veil.registry.LEARNERS`.
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from paper.reproduction.columns import BY_NAME
 from paper.reproduction.engine import Report, Work
 from paper.reproduction.options import Extent
+from veil.executors.base import Chunk, Executor, run_chunks
+from veil.learners.training import seen_by_workers
 
 SLOWEST = "ddpg"
 
@@ -47,6 +50,40 @@ def background(work: Work, name: str, prepare: Callable[[], None]) -> Iterator[N
         child.join()
         queue.put(None)
         listener.join()
+
+
+def measure_column(name: str, extent: Extent, folder: str, token: str) -> None:
+    """Measure one column in a worker, which must see the folder."""
+    if not (Path(folder) / token).exists():
+        raise FileNotFoundError(
+            f"this machine does not see {folder}; put it on a disk that all machines share"
+        )
+    work = Work(extent, Path(folder), (name,))
+    if BY_NAME[name].part == "full":  # told by the looks of its training
+        _ = work.study(name).as_trained
+    else:
+        measure(work, (name,))
+
+
+def by_workers(work: Work, executor: Executor) -> None:
+    """Have all columns measured by workers; those that need another one come behind it.
+
+    Args:
+        work: the whole.
+        executor: whose workers.
+    """
+    columns = (*work.columns, *work.more)
+    behind = [one.name for one in columns if one.like or one.run]
+    with seen_by_workers(work.folder) as (place, token):
+        for names in ([one.name for one in columns if one.name not in behind], behind):
+            chunks = [
+                Chunk(f"column {name}", measure_column, (name, work.extent, place, token)) for name in names
+            ]
+            run_chunks(
+                executor,
+                chunks,
+                progress=lambda done, names=names: work.report("columns", "measured", done, len(names)),
+            )
 
 
 def _child(name: str, prepare: Callable[[], None], extent: Extent, folder: Path, queue) -> None:

@@ -10,6 +10,7 @@ from paper.reproduction.columns import NAMES
 from paper.reproduction.options import DEFAULT, FAST
 from veil.cli.console import complain, grid, known, point_progress, written
 from veil.cli.parser import Flag
+from veil.cli.workers import WorkerChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,7 @@ class Reproduce:
     program: ClassVar[str] = "python -m paper.reproduction"
 
     scope: Scope = field(default_factory=Scope)
+    where: WorkerChoice = field(default_factory=WorkerChoice)
     part: Part = "all"
     """Figure or table to make by itself, from the stages that it needs"""
     publish: Annotated[Path | None, Flag(default="")] = None
@@ -71,7 +73,7 @@ class Reproduce:
         if self.part != "all":
             written(made(self.scope, parts.PARTS[self.part]))
             return
-        paths, claims = made(self.scope, _meanwhile(parts.everything))
+        paths, claims = made(self.scope, _meanwhile(parts.everything, self.where))
         if self.publish is not None:
             try:
                 paths += files.publish(paths, self.publish)
@@ -91,12 +93,16 @@ def main(arguments: list[str]) -> None:
     execute("reproduce", Reproduce, arguments)
 
 
-def _meanwhile(make: "Callable[[Work], Made]") -> "Callable[[Work], Made]":
-    """The same with the slowest column done by a second process, where there is one and others to do."""
-    from paper.reproduction.background_worker import SLOWEST, background, measure
+def _meanwhile(make: "Callable[[Work], Made]", where: WorkerChoice) -> "Callable[[Work], Made]":
+    """The same with columns done by workers, or the slowest by a second process meanwhile."""
+    from paper.reproduction.background_worker import SLOWEST, background, by_workers, measure
     from veil.cli.main import prepare
 
     def both(work: "Work") -> "Made":
+        if where.any:
+            with where.executor() as executor:
+                by_workers(work, executor)
+            return make(work)
         others = tuple(one.name for one in work.columns if SLOWEST not in (one.name, one.like))
         if cores() > 1 and SLOWEST in {one.name for one in work.columns}:
             with background(work, SLOWEST, prepare):

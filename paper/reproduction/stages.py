@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from paper.reproduction.charges import Charges, charge_batch
-from paper.reproduction.reader import Reader, Reading, read_batch
+from paper.reproduction.charges import charge_batch
+from paper.reproduction.reader import Reader, read_batch
 from veil.attacks.learned import train_attack
 from veil.evaluation.episodes import (
     TRAINING,
@@ -69,11 +69,11 @@ def read(
     """Posterior of the secret and mean of the state after each release, by one and the same reader."""
     reader = Reader(system, policy, particles)
 
-    def run(part: np.ndarray) -> Reading:
-        return read_batch(reader, select_episodes(records, part), episode_numbers(part), key)
+    def own(part: np.ndarray) -> tuple:
+        return (select_episodes(records, part), episode_numbers(part), key)
 
     rows = np.arange(len(records.index))
-    found = in_batches(f"reading, {particles} particles", run, rows, progress)
+    found = in_batches(f"reading, {particles} particles", read_batch, (reader,), own, rows, progress).value
     return {
         "index": np.asarray(records.index),
         "log_masses": np.asarray(found.log_masses),
@@ -123,8 +123,9 @@ def attacked(
 def charged(policy: Policy, records: Record, progress: Progress) -> Arrays:
     """The paper's bound per episode, as it is and clamped."""
 
-    def run(part: np.ndarray) -> Charges:
-        return charge_batch(policy, select_episodes(records, part))
+    def own(part: np.ndarray) -> tuple:
+        return (select_episodes(records, part),)
 
-    found = in_batches("the paper's bound", run, np.arange(len(records.index)), progress)
+    rows = np.arange(len(records.index))
+    found = in_batches("the paper's bound", charge_batch, (policy,), own, rows, progress).value
     return {name: np.asarray(values) for name, values in {"index": records.index, **vars(found)}.items()}

@@ -78,12 +78,10 @@ def enclosed(system, policy, exact, episodes=120, steps=5, candidate=0):
     records = play_episodes(nominal(system), policy, steps, np.arange(episodes), key=PLAY)
     length = jnp.asarray(steps, jnp.int32)
 
-    def run(rows):
-        """The program of an evaluation, which others here have compiled."""
-        some = select_episodes(records, rows)
-        return bound_batch(bounder, some, episode_numbers(rows), length, PLAY, OWN, False)
+    def own(rows):
+        return (select_episodes(records, rows), episode_numbers(rows), length, PLAY, OWN)
 
-    bound = in_batches("two sides", run, np.arange(episodes), silent)
+    bound = in_batches("two sides", bound_batch, (bounder, False), own, np.arange(episodes), silent).value
     scored = score(bound, np.asarray(records.index), np.asarray(system.prior.log_masses))
     public = jax.tree.map(np.asarray, records.public)
     found = np.stack([exact(public.shared[e], public.external[e]) for e in range(episodes)])

@@ -69,7 +69,6 @@ class Attacker:
         make: the attack for one episode; only an assisted one looks at the record.
         episodes: that it reads at most.
         note: what else to say about it.
-        key: tells stored results of the same name apart.
     """
 
     name: str
@@ -77,7 +76,6 @@ class Attacker:
     make: Callable[[Record], Attack]
     episodes: int = 1 << 30
     note: str = ""
-    key: str = ""
 
 
 def has_filter(policy: Policy, law: Law) -> bool:

@@ -207,13 +207,21 @@ def misspecified_banks(system: System, policy: Policy, law: Law) -> tuple[Attack
     return tuple(bank(name, model) for name, model in {**models, **system.misspecified_models()}.items())
 
 
+class KnowingBank(eqx.Module):
+    """Makes a Kalman bank that knows the first state of its episode."""
+
+    system: System
+    policy: Policy
+
+    def __call__(self, record: Record) -> KalmanBank:
+        """The bank for one episode."""
+        return KalmanBank(KnownStart(self.system, record.states[0]), self.policy)
+
+
 @ATTACKS.register("knows the first state")
 def knowing_banks(system: System, policy: Policy, law: Law) -> tuple[Attacker, ...]:
     """A Kalman bank that knows the first state."""
     if not has_filter(policy, law):
         return ()
 
-    def knowing(record: Record) -> KalmanBank:
-        return KalmanBank(KnownStart(system, record.states[0]), policy)
-
-    return (Attacker("knows the first state", "assisted", knowing),)
+    return (Attacker("knows the first state", "assisted", KnowingBank(system, policy)),)

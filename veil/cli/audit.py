@@ -20,6 +20,7 @@ from veil.cli.subject import (
     subject,
     usual_steps,
 )
+from veil.cli.workers import WorkerChoice
 from veil.registry import SYSTEMS, system_name
 from veil.settings import AuditSettings
 
@@ -48,6 +49,7 @@ class Audit:
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
     sensor: SensorChoice = field(default_factory=SensorChoice)
     extent: AuditSettings = field(default_factory=AuditSettings)
+    where: WorkerChoice = field(default_factory=WorkerChoice)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the files and the pictures"""
     transcripts: Annotated[Path | None, Flag(default="")] = None
@@ -124,8 +126,9 @@ class Audit:
         mark = fingerprint(system, policy, self.extent, records, __version__)
         self.check_folder(mark)
         store = Store(self.folder, mark)
-        with progress() as report:
-            found = engine.audit(system, policy, self.extent, records=records, progress=report, store=store)
+        given: dict[str, Any] = {"records": records, "store": store}
+        with self.where.executor() as executor, progress() as report:
+            found = engine.audit(system, policy, self.extent, progress=report, executor=executor, **given)
         return replace(found, system=system_name(place), place=place, policy_flags=tuple(flags))
 
     def check_folder(self, mark: str) -> None:

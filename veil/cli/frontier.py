@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from veil.cli.console import Mistake, check_owner, complain, grid, paragraphs, point_progress, written
 from veil.cli.parser import Flag
 from veil.cli.subject import SensorChoice, build_system, check_system
+from veil.cli.workers import WorkerChoice
 from veil.registry import SYSTEMS, system_name
 from veil.settings import FrontierSettings
 
@@ -35,6 +36,7 @@ class Frontier:
     """System to share in: {names}, or your own as FILE.py:NAME"""
     sensor: SensorChoice = field(default_factory=SensorChoice)
     extent: FrontierSettings = field(default_factory=FrontierSettings)
+    where: WorkerChoice = field(default_factory=WorkerChoice)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the points, the files and the picture"""
     again: bool = False
@@ -62,15 +64,27 @@ class Frontier:
             complain("frontier", mistake)
         from veil import frontier as engine
 
+        failed = list[str]()
         try:
-            with point_progress() as report:
-                found = engine.trace_frontier(system, self.extent, folder=self.folder, report=report)
+            with self.where.executor() as executor, point_progress() as report:
+                found = engine.trace_frontier(
+                    system,
+                    self.extent,
+                    folder=self.folder,
+                    report=report,
+                    executor=executor,
+                    failed=lambda point, reason: failed.append(f"{point} cannot be measured: {reason}"),
+                )
         except KeyboardInterrupt:
             kept = self.folder / "points"
             print(f"Stopped. Finished points are kept in {kept}; the same command goes on.", file=sys.stderr)
             sys.exit(130)
         (self.folder / OWNER).write_text(mark, encoding="utf-8")
         publish(replace(found, system=system_name(self.system)), self.folder)
+        if failed:
+            raise Mistake(
+                f"{' '.join(failed)} The frontier has the other points; the same command tries again."
+            )
 
     def build(self) -> "System":
         """The system; checks what depends on it."""

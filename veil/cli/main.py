@@ -146,7 +146,13 @@ def parse_as(name: str, kind: type[Made], rest: list[str]) -> Made:
 
 
 def prepare() -> None:
-    """Double precision, and a cache of compiled programs, so that a second run starts at once."""
+    """Double precision, programs of one thread, and a cache of them, so that a second run starts at once.
+
+    One thread, because workers have one: bits are then the same wherever a program runs.
+    """
+    from veil.executors.base import ONE_THREAD
+
+    os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
     import jax
 
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

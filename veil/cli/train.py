@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from veil.cli.console import Mistake, clock, complain, grid, known, written
+from veil.cli.console import Mistake, clock, complain, grid, known, point_progress, written
 from veil.cli.parser import Flag, Parameters, Setting, toml_text
 from veil.cli.subject import (
     PolicyChoice,
@@ -20,8 +20,9 @@ from veil.cli.subject import (
     train_command,
     trust_words,
 )
+from veil.cli.workers import WorkerChoice
 from veil.registry import LEAKAGE, LEARNERS, POLICIES, SYSTEMS, system_name
-from veil.settings import ObjectiveWeights, PolicyDesign, TrainSettings
+from veil.settings import ObjectiveWeights, PolicyDesign, SweepSettings, TrainSettings
 
 if TYPE_CHECKING:
     from veil.learners.loggers import Logger
@@ -58,6 +59,8 @@ class Train:
     log: Literal["json", "tensorboard"] = "json"
     """json for metrics.jsonl only, or tensorboard as well"""
     sensor: SensorChoice = field(default_factory=SensorChoice)
+    sweep: SweepSettings = field(default_factory=SweepSettings)
+    where: WorkerChoice = field(default_factory=WorkerChoice)
     weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     training: TrainSettings = field(default_factory=TrainSettings)
     design: PolicyDesign = field(default_factory=PolicyDesign)
@@ -72,7 +75,13 @@ class Train:
             raise Mistake("give at least --steps 1, the number of releases per episode.")
         if not 0 <= self.training.seed < 1 << 32:
             raise Mistake("--seed must be between 0 and 4294967295.")
+        if self.where.any and not self.sweep.several:
+            raise Mistake("workers train several policies at a time: add --seeds or --privacy-weights.")
         if self.policy in POLICIES:
+            if self.sweep.several:
+                raise Mistake(
+                    f"{self.policy} is not trained; --seeds and --privacy-weights are for learners."
+                )
             self.choice.check(self.system)
             return
         foreign = ", ".join(f"--{name}" for name in self.parameters)
@@ -114,7 +123,8 @@ class Train:
             return bool(self.sensor.resolution)
         if self.policy in POLICIES:
             return setting.name in self.choice.parameters
-        return setting.group != "parameters" and setting.name not in ("out", "again", "log")
+        apart = setting.group in ("parameters", "sweep", "where")
+        return not apart and setting.name not in ("out", "again", "log")
 
     @property
     def idle(self) -> bool:
@@ -152,6 +162,9 @@ class Train:
         from veil.io import StoreError
         from veil.learners import run as runs
 
+        if self.sweep.several:
+            self.train_all()
+            return
         try:
             loggers = self.loggers()
             if self.again:
@@ -166,6 +179,37 @@ class Train:
         except (Mistake, StoreError, OSError) as mistake:
             complain("train", mistake)
         show(found, self.folder)
+
+    def train_all(self) -> None:
+        """Train every seed and weight that is missing; print one table."""
+        from veil.io import StoreError
+        from veil.learners import run as runs
+        from veil.learners.training import sweep_settings, train_sweep
+
+        settings, failed = self.settings, list[str]()
+        assert isinstance(settings, runs.Settings)  # of a learner
+        wanted = sweep_settings(settings, self.sweep.seeds, self.sweep.privacy_weights)
+        try:
+            if self.again:
+                for name in wanted:
+                    runs.clear(self.folder / name)
+            with self.where.executor() as executor, point_progress() as report:
+                found = train_sweep(
+                    wanted,
+                    self.sensor.wrap(build_system(self.system)),
+                    self.folder,
+                    report=report,
+                    executor=executor,
+                    failed=lambda name, reason: failed.append(f"{name} failed: {reason}"),
+                )
+        except (StoreError, OSError) as mistake:
+            complain("train", mistake)
+        except KeyboardInterrupt:
+            print(f"Stopped. What is trained is in {self.folder}; the same command goes on.", file=sys.stderr)
+            sys.exit(130)
+        show_all(found, self.folder)
+        if failed:
+            raise Mistake(f"{' '.join(failed)} The others are trained; the same command tries again.")
 
     def loggers(self) -> "tuple[Logger, ...]":
         """Who receives the metrics besides the file."""
@@ -328,6 +372,20 @@ def show(run: "Run", folder: Path) -> None:
         )
     print(f"  {shlex.join(words)}")
     written(sorted(path for path in folder.iterdir() if path.is_file()))
+
+
+def show_all(found: "Mapping[str, Run]", folder: Path) -> None:
+    """One row per training, and the next command."""
+    table = list[tuple[str, ...]]()
+    for name, run in found.items():
+        if run.result is not None:
+            sides = f"{run.result.lower:.4f} to {run.result.upper:.4f}"
+            distortion, cost = f"{run.result.distortion:.3f}", f"{run.result.cost:.4g}"
+            table.append((name, sides, distortion, cost, str(run.result.updates)))
+    heads = ("training", "leakage, nats", "distortion per step", "cost per episode", "updates")
+    grid(f"Trainings in {folder}, on the episodes that they were chosen by", heads, table)
+    if table:
+        print(f"An audit on other episodes has the last word, e.g.:\n  veil audit {folder / table[0][0]}")
 
 
 def rows(settings: "Settings", result: "Result") -> list[tuple[str, ...]]:

@@ -13,6 +13,7 @@ from veil.attacks.base import Attack, Attacker, Evidence
 from veil.attacks.kalman import KalmanBank
 from veil.evaluation.episodes import Progress, episode_numbers, in_batches, select_episodes, silent
 from veil.evaluation.scoring import Forecast, calibration, lower_bound
+from veil.executors.base import Executor
 from veil.io import Store
 from veil.laws import Law
 from veil.policies.base import Policy
@@ -40,6 +41,17 @@ def attackers(system: System, policy: Policy, kind: Law, *, assisted: bool) -> t
     return tuple(sorted(kept, key=lambda one: ROLES.index(one.role)))
 
 
+class Fixed(eqx.Module):
+    """Makes the same attack for every episode. Unlike a lambda it is data, which can be sent and compared."""
+
+    attack: Attack
+
+    def __call__(self, record: Record) -> Attack:
+        """The attack, whatever the record."""
+        del record
+        return self.attack
+
+
 @eqx.filter_jit
 def attack_batch(
     make: Callable[[Record], Attack], records: Record, numbers: Int[Array, " B"], key: Key
@@ -61,6 +73,7 @@ def run_attack(
     began: float | None = None,
     progress: Progress = silent,
     store: Store | None = None,
+    executor: Executor | None = None,
 ) -> AttackResult:
     """Let one attacker read episodes, and score what it finds.
 
@@ -69,25 +82,24 @@ def run_attack(
         records: the episodes; only an assisted attacker sees more than their public side.
         log_prior: of the secrets in these episodes.
         key: the attacker's randomness.
-        began: when its work began, if before now.
+        began: when its training began, if it has one.
         progress: called with the stage, how many episodes are done, and of how many.
         store: keeps what was found.
+        executor: who computes; this process if not given.
     """
     rows = np.arange(min(attacker.episodes, len(records.index)))
-    began = time.monotonic() if began is None else began
+    trained = 0.0 if began is None else time.monotonic() - began
+    make = attacker.make
+    if attacker.role != "assisted":  # the same attack for all episodes, whatever the record
+        make = Fixed(make(select_episodes(records, np.asarray(0))))
 
-    def run(part: np.ndarray) -> Array:
-        batch = select_episodes(records, part)
-        return attack_batch(attacker.make, batch, episode_numbers(part), key).log_likelihood
+    def own(part: np.ndarray) -> tuple:
+        return (select_episodes(records, part), episode_numbers(part), key)
 
-    def make() -> dict[str, np.ndarray]:
-        found = in_batches(f"attack: {attacker.name}", run, rows, progress)
-        return {"log_likelihood": np.asarray(found), "seconds": np.asarray(time.monotonic() - began)}
-
-    name = f"attack-{attacker.name}-{attacker.key}-{len(rows)}".replace(" ", "-")
-    found = (store or Store()).keep(name, make)
-    forecast = Forecast(found["log_likelihood"], np.asarray(records.index)[rows], log_prior)
-    return attack_result(attacker.name, attacker.role, forecast, float(found["seconds"]), attacker.note)
+    given = {"executor": executor, "store": store, "kept": Evidence}
+    found = in_batches(f"attack: {attacker.name}", attack_batch, (make,), own, rows, progress, **given)
+    forecast = Forecast(np.asarray(found.value.log_likelihood), np.asarray(records.index)[rows], log_prior)
+    return attack_result(attacker.name, attacker.role, forecast, trained + found.seconds, attacker.note)
 
 
 def attack_result(name: str, role: str, forecast: Forecast, seconds: float, note: str = "") -> AttackResult:
@@ -124,4 +136,4 @@ def several_episodes(forecast: Forecast, together: int = 4) -> Forecast:
 
 def longer(system: System, policy: Policy) -> Attacker:
     """Who sees runs of twice the length."""
-    return Attacker("twice the horizon", "assisted", lambda _: KalmanBank(system, policy))
+    return Attacker("twice the horizon", "assisted", Fixed(KalmanBank(system, policy)))

@@ -47,7 +47,8 @@ from veil.evaluation.fit_test import examine_transcripts
 from veil.evaluation.scoring import all_refused, per_component, per_secret, refused, shared_components
 from veil.evaluation.utility import table
 from veil.evaluation.verdict import with_fit
-from veil.io import Store, fingerprint
+from veil.executors.base import Executor, InProcess
+from veil.io import Store
 from veil.laws import Law
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
@@ -78,6 +79,7 @@ def audit(
     attacks: Mapping[str, Attack] | None = None,
     progress: Progress = silent,
     store: Store | None = None,
+    executor: Executor | None = None,
 ) -> Audit:
     """Bound the leakage of a policy from both sides, run attacks, and give a verdict.
 
@@ -91,14 +93,16 @@ def audit(
         records: episodes to audit instead of fresh ones, batched, as `veil.evaluation.load` gives them.
         attacks: further attacks by name, made for this system and policy; they are scored like the others.
         progress: called with the stage, how many episodes are done, and of how many.
-        store: keeps finished stages, so that an interrupted audit can go on.
+        store: keeps finished batches, so that an interrupted audit can go on.
+        executor: who computes the batches; this process if not given.
     """
     with jax.enable_x64(True):
         settings = settings or AuditSettings()
         if records is not None:
             settings = replace(settings, steps=records.public.shared.shape[1], episodes=len(records.index))
         system, policy, given, own = as_float64((system, policy, records, dict(attacks or {})))
-        return _audit(_Job(system, policy, settings, progress, store or Store()), given, own)
+        job = _Job(system, policy, settings, progress, store or Store(), executor or InProcess())
+        return _audit(job, given, own)
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class _Job:
     settings: AuditSettings
     progress: Progress
     store: Store
+    executor: Executor
 
     @property
     def law(self) -> Law:
@@ -121,7 +126,8 @@ class _Job:
     ) -> Record:
         """Play these episodes, of the audit's length if no other is given."""
         key, steps = evaluation_keys(self.settings.seed).episodes, steps or self.settings.steps
-        return play_episodes(scenario, policy, steps, numbers, key=key, stage=stage, progress=self.progress)
+        given = {"stage": stage, "progress": self.progress, "executor": self.executor}
+        return play_episodes(scenario, policy, steps, numbers, key=key, **given)
 
     def attack(
         self, attacker: Attacker, records: Record, plant: System | None = None, *, began: float | None = None
@@ -135,6 +141,7 @@ class _Job:
             began=began,
             progress=self.progress,
             store=self.store,
+            executor=self.executor,
         )
 
     def side_by_side(self, *kinds: "list[Stage]") -> list[list[Any]]:
@@ -143,7 +150,8 @@ class _Job:
         def job(stage: "Stage") -> Callable[[Progress], Any]:
             return lambda told: stage(replace(self, progress=told))
 
-        made = iter(side_by_side([job(stage) for kind in kinds for stage in kind], self.progress))
+        jobs = [job(stage) for kind in kinds for stage in kind]
+        made = iter(side_by_side(jobs, self.progress, self.executor))
         return [[next(made) for _ in kind] for kind in kinds]
 
 
@@ -164,6 +172,7 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
         records=given,
         progress=job.progress,
         store=job.store,
+        executor=job.executor,
     )
     records, scored = found.records, found.scored
     others = other_scenarios(system) if settings.scenarios else ()
@@ -236,10 +245,20 @@ def _mismatches(job: _Job, records: Record) -> int:
     if policy.has_memory or not has_features(policy):
         return 0
 
-    def run(rows: np.ndarray) -> jax.Array:
-        return replay_batch(nominal(job.system), policy, select_episodes(records, rows).public)
+    def own(rows: np.ndarray) -> tuple:
+        return (select_episodes(records, rows).public,)
 
-    return int(np.sum(in_batches("replaying", run, np.arange(len(records.index)), job.progress)))
+    rows = np.arange(len(records.index))
+    found = in_batches(
+        "replaying",
+        replay_batch,
+        (nominal(job.system), policy),
+        own,
+        rows,
+        job.progress,
+        executor=job.executor,
+    )
+    return int(np.sum(np.asarray(found.value)))
 
 
 def _attack_stages(job: _Job, found: Evaluation, own: dict[str, Attack]) -> list[Stage]:
@@ -279,8 +298,7 @@ def _trained(job: _Job, records: Record) -> list[AttackResult]:
 def _invited(job: _Job, own: dict[str, Attack], records: Record) -> list[AttackResult]:
     """Let the attackers that the caller brought along read these episodes."""
     return [
-        job.attack(Attacker(name, "attack", lambda _, it=attack: it, key=fingerprint(attack)), records)
-        for name, attack in own.items()
+        job.attack(Attacker(name, "attack", lambda _, it=attack: it), records) for name, attack in own.items()
     ]
 
 
@@ -319,7 +337,7 @@ def learned_attack(job: _Job, scenario: Scenario, records: Record) -> AttackResu
         progress=lambda done, total: job.progress("training an attacker", done, total),
     )
     note = f"{size} transcripts, validation {training.best:+.3f} nats"
-    attacker = Attacker("learned", "attack", lambda _: attack, note=note, key=scenario.name)
+    attacker = Attacker("learned", "attack", lambda _: attack, note=note)
     return job.attack(attacker, records, scenario.plant, began=began)
 
 
@@ -330,11 +348,12 @@ def _audit_scenario(job: _Job, scenario: Scenario) -> ScenarioResult:
         job.progress(f"playing: {scenario.name}" if stage == "playing" else stage, done, total)
 
     settings = replace(job.settings, episodes=SCENARIO_EPISODES)
-    found = evaluate(job.system, policy, scenario, settings, candidates=0, progress=progress)
+    given = {"candidates": 0, "progress": progress, "executor": job.executor}
+    found = evaluate(job.system, policy, scenario, settings, **given)
     results = [learned_attack(job, scenario, found.records)]
     if not policy.has_memory and not job.law.fresh_law().is_point:
         bank = KalmanBank(plant, MisspecifiedPolicy(policy, plant, scenario.believed))
-        right = Attacker("Kalman bank, right model", "attack", lambda _: bank, key=scenario.name)
+        right = Attacker("Kalman bank, right model", "attack", lambda _: bank)
         results.append(job.attack(right, found.records, plant))
     prior = found.forecast.prior
     return ScenarioResult(
@@ -350,7 +369,7 @@ def _true_use(job: _Job, episodes: int) -> dict[str, np.ndarray]:
     """What sharing true data costs and gives under the same random numbers."""
     rows = np.arange(episodes)
     records = job.play(Truth(job.system), nominal(job.system), rows, "playing true data")
-    return vars(use_of(job.system, records, job.progress))
+    return vars(use_of(job.system, records, job.progress, job.executor))
 
 
 def _utility(
@@ -380,10 +399,13 @@ def _kalman_trace(job: _Job, records: Record) -> dict[str, np.ndarray] | None:
         return None
     key = evaluation_keys(job.settings.seed).filters
 
-    def run(rows: np.ndarray) -> KalmanTrace:
-        return kalman_trace_batch(system, policy, exact, select_episodes(records, rows), key)
+    def own(rows: np.ndarray) -> tuple:
+        return (select_episodes(records, rows), key)
 
-    return vars(in_batches("over time", run, np.arange(len(records.index)), job.progress))
+    rows, shared = np.arange(len(records.index)), (system, policy, exact)
+    who = job.executor
+    found = in_batches("over time", kalman_trace_batch, shared, own, rows, job.progress, executor=who)
+    return vars(found.value)
 
 
 @eqx.filter_jit

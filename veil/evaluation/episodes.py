@@ -1,9 +1,10 @@
-"""Episodes in batches, on two threads and in double precision: played, replayed, selected."""
+"""Episodes in batches and in double precision: played, replayed, selected."""
 
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,6 +13,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from veil.executors.base import Chunk, Executor, InProcess, StoppedError, run_chunks
+from veil.io import Store
 from veil.policies.base import Policy
 from veil.rollout import Given, play
 from veil.settings import SimulateSettings
@@ -27,8 +30,6 @@ Made = TypeVar("Made")
 Progress = Callable[[str, int, int], None]
 
 BATCH = 64  # episodes per call of a compiled program
-
-WORKERS = 2
 
 # Every purpose has its own numbers of episodes, so that none is used twice.
 PILOT, TRAINING, LONGER, SIMULATED = 1_000_000, 2_000_000, 4_000_000, 8_000_000
@@ -57,45 +58,72 @@ def episode_numbers(values: np.ndarray) -> Int[Array, " B"]:
     return jnp.asarray(values, jnp.int32)
 
 
-def in_batches(
-    stage: str, run: Callable[[np.ndarray], Tree], numbers: np.ndarray, progress: Progress
-) -> Tree:
-    """Run a compiled program over all numbers, BATCH at a time on two threads.
+@dataclass(frozen=True)
+class Merged(Generic[Tree]):
+    """The results of all batches of a stage.
 
-    The last batch is filled up and its result cut. The first batch runs alone, because it compiles.
+    Attributes:
+        value: with the batches one behind the other.
+        seconds: that computing took, all batches together, also those of an earlier sitting.
+    """
+
+    value: Tree
+    seconds: float
+
+
+def in_batches(
+    stage: str,
+    program: Callable[..., Tree],
+    shared: tuple,
+    own: Callable[[np.ndarray], tuple],
+    numbers: np.ndarray,
+    progress: Progress,
+    *,
+    executor: Executor | None = None,
+    store: Store | None = None,
+    kept: type | None = None,
+) -> Merged[Tree]:
+    """Run a compiled program over all numbers, BATCH at a time. The last batch is filled up, its result cut.
+
+    Batches are independent: whoever computes them, and in whatever order, their bits are the same.
 
     Args:
         stage: name of the work, for `progress`.
-        run: the program; it takes BATCH numbers and returns arrays with that leading size.
-        numbers: of the episodes.
+        program: a compiled function of a module; it returns arrays with leading size BATCH.
+        shared: its first arguments, the same for all batches.
+        own: gives its other arguments for BATCH numbers.
+        numbers: of the episodes, or rows of a batch of them.
         progress: called with the stage, how many numbers are done, and of how many.
+        executor: who computes; this process if not given.
+        store: where batches are kept as soon as they are computed.
+        kept: class of what the program returns; None if it is not worth a file.
     """
     parts = [numbers[i : i + BATCH] for i in range(0, len(numbers), BATCH)]
-    filled = [np.resize(part, BATCH) for part in parts]
-    progress(stage, 0, len(numbers))
 
-    def one(part: np.ndarray) -> Tree:
-        with jax.enable_x64(True):
-            return jax.tree.map(np.asarray, run(part))
+    def chunk(part: np.ndarray) -> Chunk:
+        filled = np.resize(part, BATCH)
+        return Chunk(f"{stage}, episodes {part[0]} to {part[-1]}", program, shared, lambda: own(filled))
 
-    done = [one(filled[0])]
-    progress(stage, min(BATCH, len(numbers)), len(numbers))
-    pool = ThreadPoolExecutor(WORKERS)
-    try:
-        for made in pool.map(one, filled[1:]):
-            done.append(made)
-            progress(stage, min(BATCH * len(done), len(numbers)), len(numbers))
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)  # Ctrl-C ends here
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(numbers)], *done)
+    done = run_chunks(
+        executor or InProcess(),
+        [chunk(part) for part in parts],
+        kept=kept,
+        store=store,
+        progress=lambda count: progress(stage, min(BATCH * count, len(numbers)), len(numbers)),
+    )
+    values = [one.value for one in done]
+    whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(numbers)], *values)
+    return Merged(whole, sum(one.seconds for one in done))
 
 
-class StoppedError(Exception):
-    """A stage ends early because another one failed or was interrupted."""
-
-
-def side_by_side(jobs: Sequence[Callable[[Progress], Made]], progress: Progress) -> list[Made]:
-    """The results of independent stages, two at a time, in their order.
+def side_by_side(
+    jobs: Sequence[Callable[[Any], Made]],
+    progress: Callable[..., None],
+    executor: Executor | None = None,
+    *,
+    at_once: int | None = None,
+) -> list[Made]:
+    """The results of independent stages, a few at a time, in their order.
 
     One stage compiles while another computes. If one fails or is interrupted, the others end with their
     next batch.
@@ -103,22 +131,30 @@ def side_by_side(jobs: Sequence[Callable[[Progress], Made]], progress: Progress)
     Args:
         jobs: each takes the progress to report to.
         progress: told about all of them, by one thread at a time.
+        executor: that they hand in their batches to.
+        at_once: how many at a time; by default as many as keep the executor busy.
     """
     stop, turn = threading.Event(), threading.Lock()
+    executor = executor or InProcess()
+    if at_once == 1:
+        return [job(progress) for job in jobs]
 
-    def told(stage: str, done: int, total: int) -> None:
+    def told(*line: object) -> None:
         if stop.is_set():
             raise StoppedError
         with turn:
-            progress(stage, done, total)
+            progress(*line)
 
     def run(job: Callable[[Progress], Made]) -> Made:
         with jax.enable_x64(True):
             return job(told)
 
-    pool = ThreadPoolExecutor(WORKERS)
+    pool = ThreadPoolExecutor(at_once or executor.stages)
     try:
         return [one.result() for one in [pool.submit(run, job) for job in jobs]]
+    except BaseException:
+        executor.stop()
+        raise
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)  # Ctrl-C ends here
@@ -171,6 +207,7 @@ def play_episodes(
     key: Key,
     stage: str = "playing",
     progress: Progress = silent,
+    executor: Executor | None = None,
 ) -> Record:
     """Play episodes of a scenario, batched [E].
 
@@ -182,12 +219,14 @@ def play_episodes(
         key: of all episodes; policies played with one key meet the same random numbers.
         stage: name of the work, for `progress`.
         progress: called with the stage, how many episodes are done, and of how many.
+        executor: who plays; this process if not given.
     """
 
-    def run(part: np.ndarray) -> Record:
-        return play_batch(scenario, policy, steps, episode_numbers(part), key)
+    def own(part: np.ndarray) -> tuple:
+        return (episode_numbers(part), key)
 
-    return in_batches(stage, run, numbers, progress)
+    shared = (scenario, policy, steps)
+    return in_batches(stage, play_batch, shared, own, numbers, progress, executor=executor).value
 
 
 def replay_batch(scenario: Scenario, policy: Policy, public: Transcript) -> Bool[Array, " B"]:

@@ -43,6 +43,7 @@ from veil.evaluation.scoring import (
 )
 from veil.evaluation.utility import Use, use
 from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
+from veil.executors.base import Executor
 from veil.io import Store
 from veil.policies.base import Policy
 from veil.results.parts import AtStep, AttackResult, Verdict
@@ -149,6 +150,7 @@ def evaluate(
     records: Record | None = None,
     progress: Progress = silent,
     store: Store | None = None,
+    executor: Executor | None = None,
 ) -> Evaluation:
     """Play episodes of a policy, bound their leakage from both sides, and measure what they cost.
 
@@ -168,10 +170,11 @@ def evaluate(
         records: episodes to evaluate instead of fresh ones, batched [E]. A policy with a memory is bounded
             only on episodes that were played with this seed.
         progress: called with the stage, how many episodes are done, and of how many.
-        store: keeps finished stages, so that an interrupted evaluation can go on.
+        store: keeps finished batches, so that an interrupted evaluation can go on.
+        executor: who computes the batches; this process if not given.
     """
     with jax.enable_x64(True):
-        settings, store, began = settings or AuditSettings(), store or Store(), time.monotonic()
+        settings, began = settings or AuditSettings(), time.monotonic()
         system, policy, scenario = as_float64((system, policy, scenario))
         where = nominal(system) if scenario is None else scenario
         plant, keys, seconds = where.plant, evaluation_keys(settings.seed), dict[str, float]()
@@ -188,24 +191,24 @@ def evaluate(
             return made
 
         def played(numbers: np.ndarray, stage: str) -> Record:
-            given = {"key": keys.episodes, "stage": stage, "progress": progress}
+            given = {"key": keys.episodes, "stage": stage, "progress": progress, "executor": executor}
             return timed("playing", lambda: play_episodes(where, policy, settings.steps, numbers, **given))
 
         def bounded(
             bounder: LeakageBounder, played: Record, numbers: np.ndarray, length: int, stage: str
         ) -> TwoSidedBound:
-            at = jnp.asarray(length, jnp.int32)
+            at, rows = jnp.asarray(length, jnp.int32), np.arange(len(numbers))
 
-            def run(rows: np.ndarray) -> TwoSidedBound:
+            def own(rows: np.ndarray) -> tuple:
                 some, named = select_episodes(played, rows), episode_numbers(numbers[rows])
-                return bound_batch(bounder, some, named, at, keys.episodes, keys.filters, apart)
+                return (some, named, at, keys.episodes, keys.filters)
 
-            def make() -> dict[str, np.ndarray]:
-                return vars(in_batches(stage, run, np.arange(len(numbers)), progress))
-
-            name = f"sides-{bounder.name}-{bounder.particles}-{length}-{numbers[0]}-{len(numbers)}"
-            arrays = timed("two sides", lambda: store.keep(name.replace(" ", "-"), make))
-            return TwoSidedBound(**{field: jnp.asarray(values) for field, values in arrays.items()})
+            given = {"executor": executor, "store": store, "kept": TwoSidedBound}
+            shared = (bounder, apart)
+            return timed(
+                "two sides",
+                lambda: in_batches(stage, bound_batch, shared, own, rows, progress, **given).value,
+            )
 
         def choose(bounders: tuple[LeakageBounder, ...]) -> LeakageBounder | None:
             """The first that is narrow enough on pilot episodes, else the narrowest."""
@@ -270,7 +273,7 @@ def evaluate(
             bound=bound,
             scored=scored,
             times=(*times, AtStep(settings.steps, scored.leakage)),
-            use=use_of(plant, records, progress),
+            use=use_of(plant, records, progress, executor),
             seconds=seconds,
         )
 
@@ -285,19 +288,23 @@ def episode_count(episodes: int, secrets: int) -> int:
     return secrets * max(2, -(-episodes // secrets))
 
 
-def use_of(system: System, records: Record, progress: Progress = silent) -> Use:
+def use_of(
+    system: System, records: Record, progress: Progress = silent, executor: Executor | None = None
+) -> Use:
     """What these episodes cost and gave, batched [E].
 
     Args:
         system: the plant that they were played in.
         records: the episodes.
         progress: called with the stage, how many episodes are done, and of how many.
+        executor: who computes; this process if not given.
     """
 
-    def run(rows: np.ndarray) -> Use:
-        return use_batch(system, select_episodes(records, rows))
+    def own(rows: np.ndarray) -> tuple:
+        return (select_episodes(records, rows),)
 
-    return in_batches("measuring use", run, np.arange(len(records.index)), progress)
+    rows = np.arange(len(records.index))
+    return in_batches("measuring use", use_batch, (system,), own, rows, progress, executor=executor).value
 
 
 @eqx.filter_jit
@@ -309,23 +316,23 @@ def use_batch(system: System, records: Record) -> Use:
 @eqx.filter_jit
 def bound_batch(
     bounder: LeakageBounder,
+    apart: bool,
     records: Record,
     numbers: Int[Array, " B"],
     length: Int[Array, ""],
     play_key: Key,
     key: Key,
-    apart: bool,
 ) -> TwoSidedBound:
     """Both sides of the episodes of one batch.
 
     Args:
         bounder: how.
+        apart: whether components of the secret will be asked for.
         records: the episodes.
         numbers: of the episodes.
         length: how many releases count.
         play_key: that the episodes were played with.
         key: of the filters.
-        apart: whether components of the secret will be asked for.
     """
 
     def one(both: tuple[Record, Int[Array, ""]]) -> TwoSidedBound:

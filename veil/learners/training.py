@@ -1,22 +1,29 @@
 """The one train loop: update, evaluate on fresh episodes, keep the best, save, stop when nothing improves."""
 
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
-from veil.io import StoreError, about, fingerprint, load_arrays, save_arrays
+from veil.evaluation.episodes import side_by_side
+from veil.executors.base import Chunk, ChunkError, Executor, InProcess, run_chunks
+from veil.io import StoreError, about, fingerprint, load_arrays, replace_bytes, save_arrays
 from veil.leakage.per_step import Measure
 from veil.learners.base import Family, Learner, Progress, robust
 from veil.learners.design import initial_policy
 from veil.learners.loggers import JsonLines, Logger
-from veil.learners.run import CHECKPOINT, METRICS, Result, Run, Settings, history
+from veil.learners.run import CHECKPOINT, METRICS, RUN, Result, Run, Settings, begin, history
 from veil.learners.selection import SelectionScore, evaluate_family
 from veil.policies.base import LearnedPolicy
 from veil.problem import Objective, Problem
@@ -151,6 +158,7 @@ def train_policy(
     report: Report = lambda metrics: None,
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
+    executor: Executor | None = None,
 ) -> Trained:
     """Train a policy by a learner, in single precision.
 
@@ -163,8 +171,12 @@ def train_policy(
             those of the policy that training starts from, or of the best so far where it is continued.
         folder: where checkpoints are written; a training that was interrupted there is continued.
         loggers: called like `report`, besides `metrics.jsonl` in the folder.
+        executor: whose worker trains; if it is another process, `report` is called once, at the end, and
+            loggers are not.
     """
     options = options or TrainSettings()
+    if executor is not None and executor.remote:
+        return _train_elsewhere(family, learner, policy, options, report, folder, executor)
     with jax.enable_x64(False):
         family, learner, policy = as_float32(family), as_float32(learner), as_float32(policy)
         diary = RunLog(folder, fingerprint(family, learner, policy, options), options, loggers)
@@ -205,6 +217,80 @@ def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLo
     reason = f"no better in {options.patience} evaluations" if _tired(course, options) else "all updates made"
     found = course.best, course.score, course.updates, course.best_at
     return Trained(*found, reason, course.progress.policy)
+
+
+def _train_elsewhere(
+    family: Family,
+    learner: Learner,
+    policy: LearnedPolicy,
+    options: TrainSettings,
+    report: Report,
+    folder: Path | None,
+    executor: Executor,
+) -> Trained:
+    """One chunk: the whole training. A worker that sees the folder keeps checkpoints in it."""
+    with seen_by_workers(folder) as (place, token):
+        paths = [] if folder is None else [folder / CHECKPOINT, folder / METRICS]
+        files = {path.name: path.read_bytes() for path in paths if path.exists()}
+        shared = (family, learner, policy, options, place, token, files)
+        label = f"training {folder.name}" if folder is not None else "training"
+        (done,) = run_chunks(executor, [Chunk(label, train_chunk, shared)])
+    trained, files = done.value
+    for name, content in files.items():
+        assert folder is not None
+        replace_bytes(folder / name, content)
+    report({"update": float(trained.updates)} | trained.score.metrics())
+    with jax.enable_x64(False):
+        return replace(trained, policy=_as_arrays(trained.policy), last=_as_arrays(trained.last))
+
+
+def _as_arrays(policy: Any) -> Any:
+    """With arrays of JAX again."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, policy)
+
+
+@contextmanager
+def seen_by_workers(folder: Path | None) -> Iterator[tuple[str, str]]:
+    """The place of a folder, and a word in it by which a worker knows that it sees the same folder."""
+    if folder is None:
+        yield "", ""
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / f".seen-{uuid.uuid4().hex}"
+    mark.touch()
+    try:
+        yield str(folder.resolve()), mark.name
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def train_chunk(
+    family: Family,
+    learner: Learner,
+    policy: LearnedPolicy,
+    options: TrainSettings,
+    place: str,
+    token: str,
+    files: dict[str, bytes],
+) -> tuple[Trained, dict[str, bytes]]:
+    """A training in a worker: the result, and the files of its folder if whoever asks cannot see them.
+
+    Args:
+        family: as of `train_policy`, like the next three.
+        learner: the algorithm.
+        policy: where to start.
+        options: how long to train, and how often to evaluate.
+        place: of the folder for checkpoints; empty for none.
+        token: name of a file in it; if it is not there, this is another machine's folder.
+        files: checkpoint and metrics of an earlier sitting, for a worker that does not see the folder.
+    """
+    if not place or (Path(place) / token).exists():
+        return train_policy(family, learner, policy, options, folder=Path(place) if place else None), {}
+    with tempfile.TemporaryDirectory(prefix="veil-") as name:
+        for file, content in files.items():
+            (Path(name) / file).write_bytes(content)
+        trained = train_policy(family, learner, policy, options, folder=Path(name))
+        return trained, {file: (Path(name) / file).read_bytes() for file in (CHECKPOINT, METRICS)}
 
 
 def _begun(
@@ -248,6 +334,7 @@ def train(
     report: Report = lambda metrics: None,
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
+    executor: Executor | None = None,
 ) -> Trained:
     """Train a sharing policy for a system, as the command `veil train` does.
 
@@ -261,6 +348,7 @@ def train(
         report: called with the metrics of every update.
         folder: where checkpoints are written; a training that was interrupted there is continued.
         loggers: called like `report`, and when training starts and ends.
+        executor: whose worker trains, see `train_policy`; this process if not given.
     """
     settings, design = settings or TrainSettings(), design or PolicyDesign()
     with jax.enable_x64(False):
@@ -270,7 +358,8 @@ def train(
         if settings.robust:
             family = robust(system, steps, *counts)
         learner = LEARNERS[settings.learner]().build(settings)
-        return train_policy(family, learner, policy, settings, report=report, folder=folder, loggers=loggers)
+        given = {"report": report, "folder": folder, "loggers": loggers, "executor": executor}
+        return train_policy(family, learner, policy, settings, **given)
 
 
 def untrained(system: System, settings: TrainSettings, *, steps: int, design: PolicyDesign) -> LearnedPolicy:
@@ -288,9 +377,23 @@ def untrained(system: System, settings: TrainSettings, *, steps: int, design: Po
 
 
 def train_run(
-    settings: Settings, system: System, folder: Path, report: Report, loggers: Sequence[Logger] = ()
+    settings: Settings,
+    system: System,
+    folder: Path,
+    report: Report,
+    loggers: Sequence[Logger] = (),
+    executor: Executor | None = None,
 ) -> Trained:
-    """Train as the settings say; one that was interrupted in this folder goes on."""
+    """Train as the settings say; one that was interrupted in this folder goes on.
+
+    Args:
+        settings: of the run.
+        system: that they name.
+        folder: of the run.
+        report: called with the metrics of every update.
+        loggers: called likewise.
+        executor: whose worker trains; this process if not given.
+    """
     weights = settings.objective
     return train(
         system,
@@ -304,6 +407,7 @@ def train_run(
         report=report,
         folder=folder,
         loggers=loggers,
+        executor=executor,
     )
 
 
@@ -325,3 +429,86 @@ def finish_run(folder: Path, settings: Settings, trained: Trained) -> Run:
     run = Run(settings, result, trained.policy)
     run.save(folder)
     return run
+
+
+SweepReport = Callable[[str, str, int, int], None]
+
+
+def sweep_settings(settings: Settings, seeds: int, weights: Sequence[float]) -> dict[str, Settings]:
+    """The settings of every training by the name of its folder.
+
+    Args:
+        settings: of the first; its seed is the first of the seeds.
+        seeds: how many.
+        weights: privacy weights; if there are none, that of the settings.
+    """
+    found = dict[str, Settings]()
+    for weight in weights or (settings.objective.privacy_weight,):
+        for seed in range(settings.training.seed, settings.training.seed + seeds):
+            training = replace(settings.training, seed=seed)
+            objective = replace(settings.objective, privacy_weight=weight)
+            found[f"weight-{weight:g}-seed-{seed}"] = replace(
+                settings, objective=objective, training=training
+            )
+    return found
+
+
+def train_sweep(
+    wanted: Mapping[str, Settings],
+    system: System,
+    folder: Path,
+    *,
+    report: SweepReport = lambda name, stage, done, total: None,
+    executor: Executor | None = None,
+    failed: Callable[[str, str], None] | None = None,
+) -> dict[str, Run]:
+    """Train what is not trained yet, each in its own folder; an interrupted training goes on.
+
+    Args:
+        wanted: settings by the name of the folder.
+        system: that they name.
+        folder: of all.
+        report: called with the training, its stage, how far it is, and of how much.
+        executor: who trains; this process, one after the other, if not given.
+        failed: called with each training that failed and the reason; without it a `ChunkError` names them,
+            after the others have ended.
+    """
+    executor = executor or InProcess()
+    found, reasons = dict[str, Run](), dict[str, str]()
+    for name, settings in wanted.items():  # before anything is computed
+        if (folder / name / RUN).exists() and Run.load(folder / name).settings != settings:
+            raise StoreError(f"{folder / name} holds a run with other settings. Give another folder.")
+
+    def train(name: str, settings: Settings) -> Callable[[SweepReport], None]:
+        place, updates = folder / name, settings.training.updates
+
+        def job(report: SweepReport) -> None:
+            if not (place / RUN).exists():
+                begin(place, settings)
+            run = Run.load(place)
+            if not run.finished:
+                report(name, "training", 0, updates)
+                try:
+                    trained = train_run(
+                        settings,
+                        system,
+                        place,
+                        lambda line: report(name, "training", int(line["update"]), updates),
+                        executor=executor,
+                    )
+                except ChunkError as error:
+                    reasons[name] = str(error)
+                    return
+                run = finish_run(place, settings, trained)
+            found[name] = run
+
+        return job
+
+    at_once = None if executor.remote else 1
+    side_by_side([train(*one) for one in wanted.items()], report, executor, at_once=at_once)
+    if reasons and failed is None:
+        raise ChunkError(reasons)
+    for name, reason in reasons.items():
+        assert failed is not None
+        failed(name, reason)
+    return {name: found[name] for name in wanted if name in found}

@@ -1,0 +1,469 @@
+"""Audits, frontiers and trainings by Ray workers: time, the same bits, losses, and a model of how it goes on.
+
+    python -m paper.study_workers --out build/studies/workers.json             # all parts, about half an hour
+    python -m paper.study_workers --out paper/workers.json --only audit model  # some of them; others are kept
+
+Needs the extra `ray`. The figures of docs/workers.md are those of paper/workers.json.
+"""
+
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from veil.evaluation.audit import Audit as AuditResult
+from veil.evaluation.audit import audit
+from veil.executors import Chunk, ChunkError, Executor, InProcess, OnRay, run_chunks
+from veil.frontier import trace_frontier
+from veil.io import Store, write_json
+from veil.learners.run import Settings
+from veil.learners.training import sweep_settings, train_sweep
+from veil.policies import GaussianNoise
+from veil.settings import AuditSettings, FrontierSettings, ObjectiveWeights, PolicyDesign, TrainSettings
+from veil.systems import Gain, Platoon
+
+Part = Literal["audit", "pairs", "frontier", "kills", "node", "failing", "interrupt", "training", "model"]
+
+PARTS: tuple[Part, ...] = (
+    *("audit", "pairs", "frontier", "kills", "node", "failing", "interrupt", "training", "model"),
+)
+
+EPISODES, STEPS, KILLS = 8192, 20, 20
+
+WORKERS = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What to measure.
+
+    Attributes:
+        out: file of the figures; parts that are not measured stay as they are in it.
+        only: parts to measure.
+        episodes: of the audits.
+    """
+
+    out: Path = Path("build/studies/workers.json")
+    only: tuple[Part, ...] = PARTS
+    episodes: int = EPISODES
+
+
+def main(study: Study) -> None:
+    """Measure the parts in turn, and write after each."""
+    jax.config.update("jax_enable_x64", True)
+    cache = Path(tempfile.gettempdir()) / "veil-study-workers"
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    study.out.parent.mkdir(parents=True, exist_ok=True)
+    found = json.loads(study.out.read_text(encoding="utf-8")) if study.out.exists() else {}
+    for part in study.only:
+        print(part, flush=True)
+        made = globals()[f"measure_{part}"](study, found)
+        print(json.dumps(made, indent=1, default=str)[:2000], flush=True)
+        found = {**found, part: made, "cores": os.cpu_count()}
+        write_json(study.out, found)
+
+
+def digest(*arrays: Any) -> str:
+    """Of the bits of arrays."""
+    whole = hashlib.sha256()
+    for array in arrays:
+        whole.update(np.ascontiguousarray(array).tobytes())
+    return whole.hexdigest()[:16]
+
+
+def audit_digest(found: AuditResult) -> str:
+    """Of everything that an audit found, but for times."""
+    scores = [
+        (one.accuracy.value, one.lower.value, one.lower.error, one.raw.value, one.calibration.value)
+        if hasattr(one.calibration, "value")
+        else (one.accuracy.value, one.lower.value, one.lower.error, one.raw.value)
+        for one in found.attacks
+    ]
+    sides = [
+        number
+        for at in found.times
+        for mean in (at.leakage.lower, at.leakage.upper)
+        for number in (mean.value, mean.error)
+    ]
+    use = [number for one in found.utility for number in (one.value.value, one.value.error)]
+    return digest(found.realised, found.posteriors, np.concatenate([*scores, sides, use]))
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Executor]:
+    """So many workers of Ray; none is this process."""
+    with OnRay(count) if count else InProcess() as executor:
+        yield executor
+
+
+def timed(count: int, work: Callable[[Executor], str]) -> dict[str, Any]:
+    """Wall and processor time of some work, start-up included.
+
+    Args:
+        count: of workers; 0 for this process.
+        work: gives a digest of its result.
+    """
+    load, began, cpu = os.getloadavg()[0], time.monotonic(), processor_seconds()
+    with workers(count) as executor:
+        started = time.monotonic() - began
+        mark = work(executor)
+        working = time.monotonic() - began - started
+        times = executor.times
+        memory = max(worker_memory(), default=0.0)
+    return {
+        "workers": count,
+        "digest": mark,
+        "start_seconds": started,
+        "first_result_seconds": times.first,
+        "seconds": working,
+        "processor_seconds": processor_seconds() - cpu,
+        "chunks": len(times.seconds),
+        "computing_seconds": sum(times.seconds),
+        "worker_processor_seconds": times.processor,
+        "overhead": 1.0 - sum(times.seconds) / (max(1, count) * working) if count else None,
+        "lost": times.lost,
+        "worker_megabytes": memory,
+        "load_before": load,
+    }
+
+
+def processor_seconds() -> float:
+    """Of this process and of all children that have ended."""
+    each = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in each)
+
+
+def descendants(name: str) -> list[tuple[int, float]]:
+    """Processes that descend from this one and whose command begins so: id and resident megabytes."""
+    command = ["ps", "-eo", "pid,ppid,rss,args"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 3) for line in listing.splitlines()[1:]]
+    parents = {int(row[0]): int(row[1]) for row in rows}
+
+    def is_ours(pid: int) -> bool:
+        while pid > 1 and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return pid == os.getpid()
+
+    return [
+        (int(row[0]), int(row[2]) / 1024) for row in rows if row[3].startswith(name) and is_ours(int(row[0]))
+    ]
+
+
+def worker_memory() -> list[float]:
+    """Resident megabytes of the workers."""
+    return [size for _, size in descendants("ray::")]
+
+
+def audited(study: Study, store: Store | None = None) -> Callable[[Executor], str]:
+    """The audit of the study: noise on the platoon."""
+    system = Platoon()
+    policy = GaussianNoise(system, jnp.asarray([0.25, 0.43]))
+    settings = AuditSettings(steps=STEPS, episodes=study.episodes, assisted=False)
+
+    def work(executor: Executor) -> str:
+        return audit_digest(audit(system, policy, settings, executor=executor, store=store))
+
+    return work
+
+
+def measure_audit(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """One audit without Ray, and with 1, 2 and 4 workers. A short one before compiles the programs."""
+    del found
+    timed(1, audited(Study(episodes=320)))
+    return [timed(count, audited(study)) for count in (0, *WORKERS)]
+
+
+def measure_pairs(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """A shorter audit with 1 and 2 workers in turn, three times: for machines that are not quiet."""
+    del found
+    return [timed(count, audited(shorter(study))) for _ in range(3) for count in (1, 2)]
+
+
+def shorter(study: Study) -> Study:
+    """The same with an eighth of the episodes."""
+    return Study(episodes=max(256, study.episodes // 8))
+
+
+def measure_frontier(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """A frontier of the eight points of noise, with 1 and 2 workers; the first pass compiles."""
+    del found
+    extent = FrontierSettings(kinds=("noise",), episodes=min(512, study.episodes), steps=STEPS)
+
+    def work(executor: Executor) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            made = trace_frontier(Platoon(), extent, folder=Path(folder), executor=executor)
+        sides = [
+            (one.leakage.lower.value, one.leakage.upper.value, one.distortion.value, one.cost.value)
+            for one in made.points
+        ]
+        return digest(np.asarray(sides), np.asarray(made.floor.value))
+
+    short = FrontierSettings(kinds=extent.kinds, episodes=64, steps=STEPS)
+
+    def warm(executor: Executor) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            trace_frontier(Platoon(), short, folder=Path(folder), executor=executor)
+        return ""
+
+    timed(1, warm)
+    return [timed(count, work) for count in (1, 2)]
+
+
+def measure_kills(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """An audit of a quarter of the episodes, while workers are killed at random."""
+    del found
+    study = Study(episodes=max(256, study.episodes // 4))
+    over, killed, dice = threading.Event(), list[int](), random.Random(0)
+
+    def kill() -> None:
+        while len(killed) < KILLS and not over.wait(1.0):
+            busy = [pid for pid, _ in descendants("ray::compute_packed")]
+            if busy:
+                killed.append(dice.choice(busy))
+                os.kill(killed[-1], signal.SIGKILL)
+
+    def work(executor: Executor) -> str:
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            return audited(study)(executor)
+        finally:
+            over.set()
+            killer.join()
+
+    made, mark = timed(2, work), audited(study)(InProcess())
+    return {**made, "killed": len(killed), "same_bits": made["digest"] == mark}
+
+
+def measure_node(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """A cluster of two nodes on this machine, one of which ends in the middle of an audit."""
+    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
+
+    del found
+    study = shorter(study)
+    given = {"num_cpus": 1, "object_store_memory": 200_000_000}
+    cluster = Cluster(initialize_head=True, head_node_args={**given, "include_dashboard": False})
+    second = cluster.add_node(**given)
+    ended = list[float]()
+    try:
+        with OnRay(address=cluster.address) as executor:
+            began = time.monotonic()
+
+            def end() -> None:
+                while len(executor.times.seconds) < 40:
+                    time.sleep(0.2)
+                ended.append(time.monotonic() - began)
+                cluster.remove_node(second, allow_graceful=False)
+
+            ender = threading.Thread(target=end)
+            before = executor.workers
+            ender.start()
+            mark = audited(study)(executor)
+            ender.join()
+            return {
+                "workers_before": before,
+                "workers_after": executor.workers,
+                "ended_after_seconds": ended[0],
+                "seconds": time.monotonic() - began,
+                "chunks": len(executor.times.seconds),
+                "lost": executor.times.lost,
+                "same_bits": mark == audited(study)(InProcess()),
+            }
+    finally:
+        cluster.shutdown()
+
+
+def fails_at(number: int, which: int) -> np.ndarray:
+    """A chunk of which one always fails."""
+    if number == which:
+        raise ValueError(f"chunk {number} cannot be computed")
+    return np.asarray(number)
+
+
+def measure_failing(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """One of 40 chunks always fails."""
+    del study, found
+    chunks = [Chunk(f"chunk {number}", fails_at, (number, 17)) for number in range(40)]
+    with OnRay(2) as executor:
+        try:
+            run_chunks(executor, chunks)
+        except ChunkError as error:
+            return {"delivered": len(executor.times.seconds), "named": error.reasons}
+    raise AssertionError("the chunk was computed")
+
+
+def measure_interrupt(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """Ctrl-C in the middle of an audit on the command line, and the same command again."""
+    del found
+    with tempfile.TemporaryDirectory() as folder:
+        words = [
+            sys.executable,
+            "-m",
+            "veil",
+            "audit",
+            "platoon",
+            "--policy",
+            "noise",
+            "--sd",
+            "0.25",
+            "0.43",
+        ]
+        words += ["--episodes", str(min(1024, study.episodes)), "--steps", str(STEPS), "--no-assisted"]
+        words += ["--workers", "2", "--out", folder]
+        first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        parts = Path(folder) / "parts"
+        while first.poll() is None and len(list(parts.glob("*.npz"))) < 8:
+            time.sleep(0.1)
+        first.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        said = first.communicate()[1]
+        ended = time.monotonic() - began
+        kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npz")}
+        again = subprocess.run(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+        )
+        untouched = all((parts / name).stat().st_mtime_ns == when for name, when in kept.items())
+        return {
+            "exit_code": first.returncode,
+            "said": said.strip().splitlines()[-1],
+            "seconds_to_end": ended,
+            "kept": len(kept),
+            "of": len(list(parts.glob("*.npz"))),
+            "second_exit_code": again.returncode,
+            "not_computed_again": untouched,
+        }
+
+
+def measure_training(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """Four seeds and five privacy weights on the gain loop, with 1 and 2 workers; then once more."""
+    del study, found
+    training = TrainSettings(updates=10, episodes=6, evaluate_every=5, evaluation_episodes=24)
+    first = Settings("gain", 10, PolicyDesign(start="plain"), ObjectiveWeights(), training, "estimate")
+    wanted = sweep_settings(first, 4, (2.0, 5.0, 12.0, 30.0, 80.0))
+
+    def work(folder: Path) -> Callable[[Executor], str]:
+        def run(executor: Executor) -> str:
+            train_sweep(wanted, Gain(), folder, executor=executor)
+            files = [(folder / name / "policy.safetensors").read_bytes() for name in wanted]
+            return hashlib.sha256(b"".join(files)).hexdigest()[:16]
+
+        return run
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        here = timed(0, work(folder / "0"))
+        runs = [here, timed(1, work(folder / "1")), timed(2, work(folder / "2"))]
+        again = timed(2, work(folder / "2"))
+    return {"trainings": len(wanted), "runs": runs, "again_chunks": again["chunks"]}
+
+
+def nothing(number: np.ndarray, content: np.ndarray) -> np.ndarray:
+    """A chunk that takes no time."""
+    del content
+    return number
+
+
+SIZES = (0, 400_000)  # bytes that a chunk brings along
+
+
+def measure_model(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """Rate of chunks that one driver can hand out, and what follows for more workers than we have.
+
+    The model: a chunk takes c seconds on a worker, and the driver needs d seconds to pack, send, receive and
+    keep it, one at a time. W workers then do min(W / (c + o), 1 / d) chunks per second, o being what a worker
+    waits between two chunks. Start-up adds s seconds once.
+    """
+    rates = dict[str, float]()
+    with OnRay(2) as executor:
+        run_chunks(executor, [Chunk("first", nothing, (), lambda: (np.zeros(1), np.zeros(1)))] * 20)
+        for size in SIZES:
+            content, count = np.zeros(max(1, size // 8)), 300
+            began, cpu = time.monotonic(), time.process_time()
+            run_chunks(executor, [Chunk("empty", nothing, (), lambda it=content: (np.zeros(1), it))] * count)
+            rates[f"seconds_per_chunk_of_{size}_bytes"] = (time.monotonic() - began) / count
+            rates[f"driver_seconds_per_chunk_of_{size}_bytes"] = (time.process_time() - cpu) / count
+    one = next(run for run in found["audit"] if run["workers"] == 1)
+    chunk = one["computing_seconds"] / one["chunks"]
+    driver = rates[f"driver_seconds_per_chunk_of_{SIZES[1]}_bytes"]
+    wait = max(0.0, one["seconds"] / one["chunks"] - chunk)
+    table = []
+    for count in (1, 2, 4, 16, 64, 128, 256, 1000):
+        for seconds in (chunk, 10.0 * chunk):
+            rate = min(count / (seconds + wait), 1.0 / driver)
+            ideal = count / seconds
+            table.append(
+                {"workers": count, "chunk_seconds": seconds, "per_second": rate, "of_ideal": rate / ideal}
+            )
+    saturates = (chunk + wait) / driver
+    return {
+        **rates,
+        "chunk_seconds": chunk,
+        "wait_seconds": wait,
+        "table": table,
+        "driver_full_at_workers": saturates,
+    }
+
+
+def read(path: Path | None = None) -> dict[str, Any]:
+    """The figures, by default the published ones."""
+    path = path or Path(__file__).with_name("workers.json")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def audit_table(found: dict[str, Any]) -> str:
+    """The table of docs/workers.md: audits and frontiers by workers."""
+    lines = [
+        "| work | workers | time | start | first result | overhead | memory per worker |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in ("audit", "pairs", "frontier"):
+        for run in found.get(name, ()):
+            if not run["workers"]:
+                lines.append(f"| {name} | none | {run['seconds']:.0f} s | | | | |")
+                continue
+            lines.append(
+                f"| {name} | {run['workers']} | {run['seconds']:.0f} s | {run['start_seconds']:.1f} s | "
+                f"{run['first_result_seconds']:.1f} s | {run['overhead']:.0%} | "
+                f"{run['worker_megabytes']:.0f} MB |"
+            )
+    return "\n".join(lines)
+
+
+def model_table(found: dict[str, Any]) -> str:
+    """The table of docs/workers.md: chunks per second against workers."""
+    rows, model = {}, found["model"]
+    for row in model["table"]:
+        rows.setdefault(row["workers"], []).append(row)
+    seconds = [row["chunk_seconds"] for row in next(iter(rows.values()))]
+    heads = " | ".join(f"chunks of {each:.2f} s" for each in seconds)
+    lines = [f"| workers | {heads} |", "|---|" + "---|" * len(seconds)]
+    for count, each in rows.items():
+        cells = " | ".join(f"{row['per_second']:.1f} per second, {row['of_ideal']:.0%}" for row in each)
+        lines.append(f"| {count} | {cells} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    import tyro
+
+    from paper import study_workers  # by this name workers find its functions
+
+    study_workers.main(tyro.cli(study_workers.Study))
