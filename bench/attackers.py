@@ -125,7 +125,7 @@ def _sides(noise: tuple[float, float], guide: Guide, particles: int, episodes: i
 
     def job():
         with jax.enable_x64(True):
-            bound = jax.block_until_ready(bound_batch(bounder, records, numbers, length, KEY, KEY, False))
+            bound = jax.block_until_ready(bound_batch(bounder, False, records, numbers, length, KEY, KEY))
         return bound, np.asarray(records.index), log_prior
 
     return job

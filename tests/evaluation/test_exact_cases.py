@@ -64,7 +64,7 @@ def measured(system, policy, *, bounder=None, length=STEPS, apart=False):
         bounder = ParticleBounder("twisted", ParticleFilter(system, policy, Twisted(), PARTICLES))
     numbers = jnp.arange(EPISODES, dtype=jnp.int32)
     bound = jax.tree.map(
-        np.asarray, bound_batch(bounder, records, numbers, jnp.asarray(length, jnp.int32), PLAY, OWN, apart)
+        np.asarray, bound_batch(bounder, apart, records, numbers, jnp.asarray(length, jnp.int32), PLAY, OWN)
     )
     log_prior = np.asarray(system.prior.log_masses)
     return records, bound, score(bound, np.asarray(records.index), log_prior)
@@ -229,7 +229,7 @@ def test_the_identities_hold_with_few_particles(guide, particles, float64, monke
     bounder = ParticleBounder("few", ParticleFilter(system, policy, guide, particles))
     records = played(system, policy, episodes)
     numbers = jnp.arange(episodes, dtype=jnp.int32)
-    bound = bound_batch(bounder, records, numbers, jnp.asarray(STEPS, jnp.int32), PLAY, OWN, False)
+    bound = bound_batch(bounder, False, records, numbers, jnp.asarray(STEPS, jnp.int32), PLAY, OWN)
     exact = kalman(case, np.asarray(records.public.external), np.asarray(records.public.shared))
     index, rows = np.asarray(records.index), np.arange(episodes)
     true = exact[rows, index]

@@ -32,7 +32,7 @@ def test_the_interval_contains_the_exact_leakage_of_the_rounded_law(step, policy
     assert {type(one) for one in bounder_candidates(system, made)} == {ParticleBounder}
     numbers = jnp.arange(EPISODES, dtype=jnp.int32)
     length = jnp.asarray(STEPS, jnp.int32)
-    bound = bound_batch(bounder, records, numbers, length, PLAY, OWN, False)
+    bound = bound_batch(bounder, False, records, numbers, length, PLAY, OWN)
     bound = jax.tree.map(np.asarray, bound)
     scored = score(bound, np.asarray(records.index), np.asarray(system.prior.log_masses))
     solve = Solver(system, made)
