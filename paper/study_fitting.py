@@ -2,7 +2,8 @@
 
 Per system and cell: how often 95 % intervals contain the parameters, how often white noise is taken for white
 and coloured for coloured, how far the chosen law of the noise is behind the true one on held-out steps, how
-often a right model is rejected, and how often a wrong one is found. Goes on where it was.
+often a right model is rejected, and how often a wrong one is found. docs/fit.md shows fitting.json. Goes on
+where it was.
 """
 
 import json
@@ -274,6 +275,27 @@ def line_of(one: dict) -> str:
         f"behind ok {one['behind']}; rejected {one['rejected']:.2f} {one['reasons']}; "
         f"rival {one['rival']:.2g}; {one['seconds']:.2f} s"
     )
+
+
+def table(results: Sequence[dict]) -> str:
+    """The table of docs/fit.md.
+
+    Args:
+        results: of all cells, as fitting.json has them.
+    """
+    lines = [
+        "| system, recordings | steps | fits | 95 % intervals cover | noise taken as coloured | rejected |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in results:
+        cell, cover = one["cell"], [round(100 * part) for part in one["covered"].values()]
+        ends = dict.fromkeys([min(cover), max(cover)]) if cover else {}
+        covered = f"{' to '.join(map(str, ends))} %" if ends else "the model is wrong"
+        lines.append(
+            f"| {cell['system']}, {cell['world']} | {cell['steps']:,} | {cell['fits']} | {covered} | "
+            f"{100 * one['memory']:.0f} % | {100 * one['rejected']:.0f} % |"
+        )
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,7 +11,6 @@ import csv
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,9 +95,7 @@ def run(case: Case, out: Path) -> dict:
     """
     name = case.name.replace(",", "").replace(" ", "-")
     fit, measured = out / "fits" / name, out / "measure" / name
-    begin = time.perf_counter()
     _veil("fit", str(case.log), "--system", case.system, "--held-out", "0.5", *case.words, "--out", str(fit))
-    seconds = time.perf_counter() - begin
     found = Fit.load(fit).individuals
     _veil("measure", str(case.log), "--system", str(fit), *case.words, "--out", str(measured))
     told = load_measurements(measured)
@@ -122,7 +119,6 @@ def run(case: Case, out: Path) -> dict:
         "verdicts": dict(Counter(one.verdict.title for one in told)),
         "information": float(np.median([one.information.value for one in told])),
         "discounted_information": float(np.median([one.discounted_information.value for one in told])),
-        "fit_seconds": round(seconds, 1),
     }
 
 
@@ -179,6 +175,25 @@ class Study:
                 done["rows"].append(run(case, self.out))
                 print(json.dumps(done["rows"][-1], indent=1), flush=True)
             path.write_text(json.dumps(done, indent=1) + "\n")
+
+
+def table(rows: Sequence[dict]) -> str:
+    """The table of docs/fit.md.
+
+    Args:
+        rows: of recordings.json.
+    """
+    lines = [
+        "| recordings | system | steps | explained | best rival, nats in 50 steps | verdict of `measure` |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        said = ", ".join(f"{name} ({count})" for name, count in row["verdicts"].items())
+        lines.append(
+            f"| {row['name']} | `{row['system']}` | {row['steps']:.0f} | {row['explained']} of "
+            f"{row['individuals']} | {row['rival_in_50_steps']:.1f} ({row['best_rival']}) | {said} |"
+        )
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

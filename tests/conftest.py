@@ -1,7 +1,10 @@
 """Strict numerics for every test: shapes and types are checked, nothing is promoted silently."""
 
 import gc
+import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import jax
@@ -14,10 +17,21 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Most programs of the tests run once, and compiling them takes longer. What tests start as a process of its
 # own is optimised as ever, and so is what asks for the fixture `optimised`.
 jax.config.update("jax_disable_most_optimizations", True)
+# What one worker compiled, the others and the processes that tests start need not compile again in this run.
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the place
+    os.environ["VEIL_CACHE"] = tempfile.mkdtemp(prefix="veil-tests-")
+jax.config.update("jax_compilation_cache_dir", os.environ["VEIL_CACHE"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 gc.set_threshold(50_000)  # traced programs are many objects, and they stay
 
 
 MOST_MAPS = 30_000
+
+
+def pytest_sessionfinish(session):
+    """The programs of a run go with it."""
+    if not hasattr(session.config, "workerinput"):  # not a worker: all of them have ended
+        shutil.rmtree(os.environ["VEIL_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paper import study_audits, study_readings, study_workers
+from paper import study_audits, study_fitting, study_readings, study_recordings, study_workers
 from paper.reproduction import pages
 from paper.reproduction.columns import BY_NAME
 
@@ -100,3 +100,11 @@ def test_the_table_of_workers_is_that_of_its_study_and_all_audits_have_the_same_
     assert f"{full:.0f} workers for such chunks" in page
     assert [run["workers"] for run in found["audit"]] == [0, 1, 2, 4]
     assert len({run["digest"] for run in found["audit"]}) == 1
+
+
+def test_the_tables_of_fits_are_those_of_their_studies():
+    page = text_of("docs/fit.md")
+    assert study_fitting.table(json.loads(text_of("paper/fitting.json"))) in page
+    found = json.loads(text_of("paper/recordings.json"))
+    assert study_recordings.table(found["rows"]) in page
+    assert f"{found['drivers']['drivers']:,} published" in page
