@@ -146,7 +146,7 @@ def shares_linearly(system: System, policy: Policy) -> bool:
     if kind.fresh_law() is not kind or not shares_affinely(system, policy):
         return False
     copied = moved_numbers(*_release_program(system, policy))
-    return _moves_linearly(system, tuple(int(place) for place in copied if place != MIXED))
+    return moves_linearly(system, tuple(int(place) for place in copied if place != MIXED))
 
 
 def shares_by_gaussians(system: System, policy: Policy) -> bool:
@@ -168,10 +168,10 @@ def shares_by_gaussians(system: System, policy: Policy) -> bool:
         return found.mean, found.scale
 
     mean, scale = degrees(law, start, *known)
-    return mean <= 1 and scale == 0 and _moves_linearly(system)
+    return mean <= 1 and scale == 0 and moves_linearly(system)
 
 
-def _moves_linearly(system: System, known: tuple[int, ...] = ()) -> bool:
+def moves_linearly(system: System, known: tuple[int, ...] = ()) -> bool:
     """Whether the next state is Gaussian with a mean affine in the state, and noise that ignores it.
 
     Args:

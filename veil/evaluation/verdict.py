@@ -131,7 +131,7 @@ def _leak(inputs: dict, leakage: Leakage) -> list[str]:
 
 
 def _method(measured: VerdictInputs) -> list[str]:
-    if measured.method is None:
+    if measured.method in (None, "attack"):
         return ["no method bounds the leakage of this kernel from above"]
     if measured.method == "coupling" and measured.leakage.high >= measured.leakage.entropy > 0.0:
         share = f"{measured.bad:.1%} of the episodes"

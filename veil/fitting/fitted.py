@@ -73,6 +73,7 @@ def self_model(system: System, fit: Fit, individual: str | None = None) -> SelfM
         law,
         jnp.asarray(one.law["state_mean"], kind),
         jnp.asarray(one.law["state_sd"], kind),
+        heavy=one.family.heavy,
     )
 
 
