@@ -14,6 +14,7 @@ log p − log q is the excess log-loss of the self-model, the bound of docs/twin
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -253,13 +254,13 @@ class TwinReader(eqx.Module):
         return total
 
 
-class PlantLaw(eqx.Module):
+class PlantLaw(NamedTuple):
     """The law of the readings in the plant, step by step.
 
     Attributes:
         begin: what is known after a first reading.
         first: the same, and the log density of that reading.
-        step: what is known after the next reading, and its log density; from what was known, w and the reading.
+        step: the same of the next reading, from what was known, w and the reading.
     """
 
     begin: Callable[[State], Array]

@@ -2,11 +2,11 @@
 
 The owner has a model of itself: the law of its next reading given its own past and the public input. By this
 law it turns every reading into standard normal noise ε. Copies of a standard system, one per secret of the
-prior, are driven by ε and w, and the centre of their outputs is released. Where the self-model is right, ε has
-one law whatever the owner is, so that releases and inputs tell nothing about it; where it is wrong, they tell
-at most the excess log-loss of the self-model (docs/twin.md, with the conditions). No model of other owners has
-to be right, and no belief is kept. `Counterfactual` is the case of a self-model that is the system itself at
-the owner's secret, with every coordinate of the state read.
+prior, are driven by ε and w, and the centre of their outputs is released. Where the self-model is right, ε
+has one law whatever the owner is, so that releases and inputs tell nothing about it; where it is wrong, they
+tell at most the excess log-loss of the self-model (docs/twin.md, with the conditions). No model of other
+owners has to be right, and no belief is kept. `Counterfactual` is the case of a self-model that is the system
+itself at the owner's secret, with every coordinate of the state read.
 """
 
 import dataclasses
@@ -73,8 +73,8 @@ class Twin(PlainPolicy):
         seen: which coordinates of the state are read: those that the output depends on.
         centre: of the copies: "median", the point of least expected distortion to them, their "mean" by the
             prior, or "standard", a single copy at the mean of the prior.
-        start: "public", from the expected start of the standard system; or "whitened", where the first reading
-            is turned into noise by the initial law of the self-model.
+        start_by: "public", from the expected start of the standard system; or "whitened", where the first
+            reading is turned into noise by the initial law of the self-model.
         preroll: steps at the begin that are read but not released, so that the self-model knows its noise.
         public: numbers of the secret that the owner declares public, by their names; copies take them over.
     """
@@ -108,7 +108,7 @@ class Twin(PlainPolicy):
 
         Args:
             system: the standard system.
-            models: the owner's fitted self-model, or one per owner; None for the system at the owner's secret.
+            models: the owner's fitted self-model, or one per owner; None for the system at its secret.
             owners: secrets of these owners, one row each; not needed for a single model.
             sd: of additional noise per axis.
             centre: see the class.
@@ -358,8 +358,8 @@ def _check_loop(system: System) -> None:
     if system.environment_sees_state:
         raise ValueError(
             "The environment of this system sees the true state by other means than the releases, and a twin "
-            "would tell it the noise that made that state. Share by noise or by transport, which a reader who "
-            "sees the state cannot use to learn more, or keep the state from the environment."
+            "would tell it the noise that made that state. Share by noise, or keep the state from the "
+            "environment."
         )
 
 
