@@ -119,7 +119,7 @@ def worlds() -> dict[str, tuple[System, System]]:
     return {
         "FVD, white": (fvd, fvd),
         "IDM, white": (idm, idm),
-        "IDM, coloured": (WithColouredNoise(idm, (0.935, 0.0), (0.04, 1.0)), idm),
+        "IDM, coloured": (WithColouredNoise(idm, np.array([0.935, 0.0]), np.array([0.04, 1.0])), idm),
         "IDM, noise law by driver": (NoiseByDriver(idm, SIZES, KEEPS, WHITES), idm),
         "FVD, noise law by driver": (NoiseByDriver(fvd, SIZES, KEEPS, WHITES), fvd),
     }
@@ -282,7 +282,7 @@ def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> 
     records = play_episodes(scenario, twin, PREROLL + STEPS, numbers, key=key)
     found = in_parts(TwinReader(plant, twin, owners, starts), records, numbers, key)
     index, log_prior = np.asarray(records.index), np.log(np.full(len(owners), 1.0 / len(owners)))
-    sides = TwoSidedBound(found.runs, found.pinned, np.ones(episodes), np.full((episodes, 1), 0.5))
+    sides = TwoSidedBound(found.runs, found.pinned, jnp.ones(episodes), jnp.full((episodes, 1), 0.5))
     leakage = score(sides, index, log_prior).leakage
     excess = stratified_mean(found.excess, index, np.exp(log_prior))
     gains = jnp.asarray(fit_gains(standard, plant, key=jr.key(0)).gains, owners.dtype)
@@ -305,6 +305,32 @@ def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> 
         episodes,
         time.process_time() - began,
     )
+
+
+def table(results: list[dict]) -> str:
+    """The table of docs/twin.md.
+
+    Args:
+        results: as in the file.
+    """
+    heads = (
+        *("world", "n", "P", "leaks, exact reader", "bound", "(P/2)·T/n", "regressions"),
+        *("regressions on true data", "and on counterfactual"),
+        *("distortion, last 25 releases", "counterfactual's"),
+    )
+    rows = [heads, ("---",) * len(heads)]
+    for one in results:
+        (_, upper, error), (bound, bound_error) = one["exact"], one["bound"]
+        rows.append(
+            (
+                *(one["world"], f"{one['history']:,}", f"{max(one['parameters'])}"),
+                *(f"{upper:.4f} ({error:.4f})", f"{bound:.4f} ({bound_error:.4f})", f"{one['law']:.4f}"),
+                *(f"{max(one['regressions'], 0.0):.3f}", f"{one['truth']:.2f}"),
+                f"{one['counterfactual']:.2f}",
+                *(f"{one['distortion'][1]:.2f}", f"{one['counterfactual_distortion'][1]:.2f}"),
+            )
+        )
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 @dataclass(frozen=True)
