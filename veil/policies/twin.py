@@ -144,6 +144,15 @@ class Twin(PlainPolicy):
         """The coordinates of the state that are read."""
         return tuple(place for place, flag in enumerate(self.seen) if flag)
 
+    def too_coarse(self) -> tuple[str, ...]:
+        """Names of the fields that are read in steps of more than the noise of one step.
+
+        Up to there the excess log-loss of the filter behind the sensor was found to be below 5e-4 nats in 50
+        steps; at twice that noise it is 0.004, at four times 0.05 (docs/twin.md).
+        """
+        rows = zip(self.system.state_fields, self.seen, own_noise(self.system), strict=True)
+        return tuple(field.name for field, flag, sd in rows if flag and field.resolution > sd)
+
     def self_model(self, secret: Secret) -> SelfModel:
         """The model that an owner has of itself.
 
