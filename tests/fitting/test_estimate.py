@@ -17,6 +17,7 @@ from veil.results.fit import Rival
 from veil.settings import FitSettings
 from veil.systems import Driver, Gain, IdmDriver
 from veil.systems.base import Field
+from veil.systems.variants import WithNoise
 from veil.types import as_float64
 
 
@@ -191,6 +192,7 @@ def test_owners_of_a_twin_know_themselves_as_well_as_the_fit_does(float64):
     assert twin.models is not None and twin.preroll == 0
     off = np.asarray(twin.models.secret)[:, 0] - np.asarray(many.secrets)[:, 0]
     assert abs(off.std() / one.parameters[0].standard_error - 1.0) < 4.0 / np.sqrt(800)
+    assert isinstance(twin.models.system, WithNoise)
     size = np.log(np.asarray(twin.models.system.factor)[:, 0])
     stated = one.noise[0].standard_error / one.noise[0].value
     assert abs(size.std() / stated - 1.0) < 4.0 / np.sqrt(800)
