@@ -423,9 +423,9 @@ class TwinSettings:
     sd: PerAxis = ()
     """Sd of the noise per shared axis, in its unit; none by default"""
     preroll: int = 0
-    """Steps at the begin that are read and not released; with a pre-roll the twin starts in public"""
+    """First steps that are read but not released"""
     public: str = ""
-    """Numbers of the secret that are declared public and copied, by their names, e.g. headway,gain"""
+    """Numbers of the secret that are public, by name: a,b"""
 
     def __post_init__(self) -> None:
         """Refuse what is no number of steps."""
