@@ -51,6 +51,7 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python -m paper.study_readings --out build/studies/readings.json
 	$(BIN)/python -m paper.study_systems --out build/studies
 	$(BIN)/python -m paper.study_fitting --out build/studies
+	$(BIN)/python -m paper.study_twin --out build/studies
 	$(BIN)/python -m pytest -m study
 
 study-pybamm: .venv-pybamm/.pybamm ## cells simulated by PyBaMM, seen by the battery system; in an environment of its own, writes into build/studies

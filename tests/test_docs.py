@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import math
 import re
 import runpy
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paper import study_budget, study_pybamm, study_resolution, study_systems
+from paper import study_budget, study_pybamm, study_resolution, study_systems, study_twin
 from tests.test_house import LAYERS
 from veil.registry import POLICIES
 
@@ -117,6 +118,22 @@ def test_the_table_of_budgets_is_that_of_its_study():
     telling = [cell for cell in cells if cell.divergence > 0.01]
     ratios = [cell.error / cell.divergence_error for cell in telling]
     assert min(ratios) >= 1.35 and max(ratios) <= 6.0
+
+
+def test_the_table_of_the_twin_is_that_of_its_study():
+    """Every row as the study wrote it, and what the page says about all of them."""
+    results = json.loads(text_of("paper/twin.json"))
+    assert study_twin.table(results) in text_of("docs/twin.md")
+    assert {one["world"] for one in results} == set(study_twin.worlds())
+    for one in results:
+        (lower, upper, error), (bound, _) = one["exact"], one["bound"]
+        most = {5000: 0.07, 50000: 0.01}[one["history"]]
+        assert max(upper, lower) <= most and upper <= bound
+        assert one["regressions"] <= upper + 3 * error
+        if one["history"] == 5000:
+            assert 1 / 2.2 <= bound / one["law"] <= 2.2
+        ratio = one["distortion"][1] / one["counterfactual_distortion"][1]
+        assert ratio <= (1.6 if one["world"] == "FVD, noise law by driver" else 1.1)
 
 
 def test_the_table_of_resolutions_is_that_of_its_study():

@@ -28,7 +28,7 @@ class AuditSettings:
     learned: bool = False
     """Train a model-free attacker as well (a minute or two more)"""
     scenarios: bool = False
-    """Audit in scenarios that differ from the model as well (several minutes)"""
+    """Audit in scenarios that differ from the model as well (minutes)"""
     assisted: bool = True
     """Include adversaries who know more than the threat model grants"""
     distortion_limit: float = 0.0

@@ -147,7 +147,7 @@ def shares_linearly(system: System, policy: Policy) -> bool:
     the released coordinates are known, and the others have no curvature. Decided from the traced programs.
     """
     copied = copied_coordinates(system, policy)
-    return len(copied) > 0 and _moves_linearly(system, tuple(place for place in copied if place != MIXED))
+    return len(copied) > 0 and moves_linearly(system, tuple(place for place in copied if place != MIXED))
 
 
 def copied_coordinates(system: System, policy: Policy) -> tuple[int, ...]:
@@ -182,10 +182,10 @@ def shares_by_gaussians(system: System, policy: Policy) -> bool:
         return found.mean, found.scale
 
     mean, scale = degrees(law, start, *known)
-    return mean <= 1 and scale == 0 and _moves_linearly(system)
+    return mean <= 1 and scale == 0 and moves_linearly(system)
 
 
-def _moves_linearly(system: System, known: tuple[int, ...] = ()) -> bool:
+def moves_linearly(system: System, known: tuple[int, ...] = ()) -> bool:
     """Whether the next state is Gaussian with a mean affine in the state, and noise that ignores it.
 
     Args:

@@ -22,7 +22,7 @@ from veil.leakage.paper import kl_chernoff, regime_adaptive
 from veil.leakage.per_step import Measure
 from veil.learners import A2c, Pathwise, initial_policy
 from veil.learners.ddpg import Ddpg
-from veil.policies import Blind, Counterfactual, GaussianNoise, Quantised, Subsampled, Transport, Truth
+from veil.policies import Blind, Counterfactual, GaussianNoise, Quantised, Subsampled, Transport, Truth, Twin
 from veil.settings import AuditSettings, PolicyDesign
 from veil.systems import Gain
 
@@ -36,6 +36,7 @@ POLICIES = {
     "blind": lambda: Blind(GAIN, SD),
     "transport": lambda: Transport(GAIN, SD),
     "counterfactual": lambda: Counterfactual(GAIN),
+    "twin": lambda: Twin(GAIN),
 }
 LEARNED = {
     "residual": PolicyDesign(width=8),

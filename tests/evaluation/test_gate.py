@@ -131,3 +131,11 @@ def test_one_secret_has_nothing_to_leak():
 )
 def test_an_episode_is_bad_where_its_pilots_disagree_about_what_matters(first, second, bad):
     assert bad_episodes(np.array([[first, second]])).tolist() == [bad]
+
+
+def test_a_divergence_may_be_large_and_a_method_without_an_upper_side_is_none():
+    wide = Leakage(Mean(0.0, 0.0), Mean(0.4, 0.01), H)
+    assert verdict(leakage=wide, attacks=(), method="excess").name == "certifiable"
+    assert verdict(leakage=wide, attacks=(), method="filter").name == "not_enough_particles"
+    assert verdict(leakage=wide, attacks=(), method="excess", bad=0.2).name == "not_enough_particles"
+    assert verdict(attacks=(), method="attack").name == "no_upper_bound"

@@ -10,12 +10,15 @@ from scipy import stats
 import veil
 from veil.fitting.estimate import _Map
 from veil.fitting.examine import examine, gaussianised, rival_of, rivals_of
-from veil.fitting.fitted import autocovariance, fitted_system, self_model
+from veil.fitting.fitted import as_well_known, autocovariance, fitted_system, self_model
 from veil.fitting.population import population
+from veil.policies import Twin
 from veil.results.fit import Rival
 from veil.settings import FitSettings
 from veil.systems import Driver, Gain, IdmDriver
 from veil.systems.base import Field
+from veil.systems.variants import WithNoise
+from veil.types import as_float64
 
 
 def loop(gain, steps, seed, step=0.0):
@@ -220,3 +223,20 @@ def test_the_self_model_of_a_fit_has_the_estimates_and_the_sensor_of_one_individ
     assert np.allclose(model.secret, fit.individuals[0].values, rtol=1e-6)
     assert len(fitted_system(system, fit).prior.secrets) == FitSettings().candidates
     assert json.dumps(fit.to_dict())
+
+
+def test_owners_of_a_twin_know_themselves_as_well_as_the_fit_does(float64):
+    """Errors of their parameters and of the size of their noise have the spread that the fit states."""
+    found = veil.fit(Gain(), loop(0.6, 400, 3)[2])
+    one = found.individuals[0]
+    many = veil.systems.finite_prior(np.linspace(0.3, 0.7, 400))
+    twin = as_well_known(Twin(as_float64(Gain(prior=many))), found)
+    assert twin.models is not None and twin.preroll == 0
+    off = np.asarray(twin.models.secret)[:, 0] - np.asarray(many.secrets)[:, 0]
+    assert abs(off.std() / one.parameters[0].standard_error - 1.0) < 4.0 / np.sqrt(800)
+    assert isinstance(twin.models.system, WithNoise)
+    size = np.log(np.asarray(twin.models.system.factor)[:, 0])
+    stated = one.noise[0].standard_error / one.noise[0].value
+    assert abs(size.std() / stated - 1.0) < 4.0 / np.sqrt(800)
+    own = twin.self_model(many.secrets[7])
+    assert float(own.secret[0]) == float(twin.models.secret[7, 0]), "each owner uses its own"

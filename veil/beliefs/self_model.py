@@ -214,6 +214,7 @@ class SelfModel(eqx.Module):
         law: of the errors that the system leaves.
         centre: of the readings, for the size of the noise by state.
         spread: of the readings, likewise.
+        heavy: whether a tail may be heavy; without, nothing is computed for that.
     """
 
     system: System
@@ -222,6 +223,7 @@ class SelfModel(eqx.Module):
     law: ResidualLaw
     centre: Float[Array, " Y"]
     spread: Float[Array, " Y"]
+    heavy: bool = eqx.field(static=True, default=True)
 
     def begin(self, reading: State) -> SelfMemory:
         """Memory after a first reading that is not turned into noise.
@@ -239,11 +241,7 @@ class SelfModel(eqx.Module):
             reading: in the coordinates of the state.
             uniform: private, on (0, 1); one per coordinate that is read.
         """
-        start = self.system.initial(self.secret)
-        expected = Tracked(start.mean, start.scale @ start.scale.T)
-        gaussian = jax.tree.map(jnp.zeros_like, self.law)
-        past = _Past(gaussian, self._no_scores(reading), jnp.zeros_like(self.centre))
-        return self._whitened(expected, past, reading, uniform)
+        return self._whitened(*self._first(reading), reading, uniform)
 
     def whiten(
         self, memory: SelfMemory, external: External, reading: State, uniform: Float[Array, " Y"]
@@ -268,21 +266,15 @@ class SelfModel(eqx.Module):
             noise: standard normal, one per coordinate that is read.
         """
         expected = moved(self.system, self.secret, memory.known, external)
-        past, made = self._past(memory), list[Scalar]()
+        return self._inverted(expected, self._past(memory), noise)
 
-        def value(place: int, axis: int, mean: Scalar, sd: Scalar) -> Scalar:
-            centre, scale = past.place(place, mean, sd)
-            step = self.sensor.step[axis]
-            exact = centre + scale * _heavy_quantile(noise[place], self.law.tail[place])
-            safe = jnp.where(step > 0, step, 1.0)
-            reading = jnp.where(step > 0, safe * jnp.round(exact / safe), exact)
-            past.add((reading - mean) / sd)
-            made.append(reading)
-            return reading
+    def invert_first(self, noise: Noise) -> tuple[SelfMemory, State]:
+        """The first reading that this noise makes, by the initial law of the system.
 
-        known, _ = read(expected, self.sensor, value)
-        reading = expected.mean.at[jnp.asarray(self.sensor.axes)].set(jnp.stack(made))
-        return SelfMemory(known, jnp.stack(made), past.scores_after()), reading
+        Args:
+            noise: standard normal, one per coordinate that is read.
+        """
+        return self._inverted(*self._first(noise), noise)
 
     def skip(self, memory: SelfMemory, external: External) -> SelfMemory:
         """Memory after a step that was not read: the state moves on as the model expects.
@@ -310,6 +302,33 @@ class SelfModel(eqx.Module):
         log_size = self.law.level @ ((memory.reading - self.centre) / self.spread)
         return _Past(self.law, memory.scores, log_size)
 
+    def _first(self, like: Array) -> "tuple[Tracked, _Past]":
+        """The law of the first state, and a past without errors."""
+        start = self.system.initial(self.secret)
+        gaussian = jax.tree.map(jnp.zeros_like, self.law)
+        past = _Past(gaussian, self._no_scores(like), jnp.zeros_like(self.centre))
+        return Tracked(start.mean, start.scale @ start.scale.T), past
+
+    def _inverted(self, expected: Tracked, past: "_Past", noise: Noise) -> tuple[SelfMemory, State]:
+        made = list[Scalar]()
+
+        def value(place: int, axis: int, mean: Scalar, sd: Scalar) -> Scalar:
+            centre, scale = past.place(place, mean, sd)
+            step = self.sensor.step[axis]
+            exact = centre + scale * self._quantile(noise[place], past.law.tail[place])
+            safe = jnp.where(step > 0, step, 1.0)
+            reading = jnp.where(step > 0, safe * jnp.round(exact / safe), exact)
+            past.add((reading - mean) / sd)
+            made.append(reading)
+            return reading
+
+        known, _ = read(expected, self.sensor, value)
+        reading = expected.mean.at[jnp.asarray(self.sensor.axes)].set(jnp.stack(made))
+        return SelfMemory(known, jnp.stack(made), past.scores_after()), reading
+
+    def _quantile(self, noise: Scalar, tail: Scalar) -> Scalar:
+        return _heavy_quantile(noise, tail) if self.heavy else noise
+
     def _whitened(
         self, expected: Tracked, past: "_Past", reading: State, uniform: Float[Array, " Y"]
     ) -> SelfStep:
@@ -318,7 +337,8 @@ class SelfModel(eqx.Module):
         def value(place: int, axis: int, mean: Scalar, sd: Scalar) -> Scalar:
             centre, scale = past.place(place, mean, sd)
             exact, half = (reading[axis] - centre) / scale, 0.5 * self.sensor.step[axis] / scale
-            one, line = _normal_noise(exact, half, past.law.tail[place], uniform[place])
+            tail = past.law.tail[place] if self.heavy else None
+            one, line = _normal_noise(exact, half, tail, uniform[place])
             noise.append(one)
             lines.append(line - jnp.log(scale))
             past.add((reading[axis] - mean) / sd)
@@ -364,22 +384,26 @@ def _shifted(scores: Float[Array, "L Y"], new: Float[Array, " Y"]) -> Float[Arra
     return jnp.concatenate([new[None], scores[:-1]])
 
 
-def _lower_tail(noise: Scalar, tail: Scalar) -> Scalar:
-    """Distribution function of the innovations."""
+def _lower_tail(noise: Scalar, tail: Scalar | None) -> Scalar:
+    """Distribution function of the innovations, standard normal without a tail."""
+    if tail is None:
+        return ndtr(noise)
     degrees = 1.0 / jnp.maximum(tail, SHORTEST_TAIL)
     below = 0.5 * betainc(0.5 * degrees, jnp.full_like(degrees, 0.5), degrees / (degrees + noise**2))
     return jnp.where(tail < SHORTEST_TAIL, ndtr(noise), jnp.where(noise > 0, 1.0 - below, below))
 
 
-def _normal_noise(exact: Scalar, half: Scalar, tail: Scalar, uniform: Scalar) -> tuple[Scalar, Scalar]:
+def _normal_noise(exact: Scalar, half: Scalar, tail: Scalar | None, uniform: Scalar) -> tuple[Scalar, Scalar]:
     """An innovation as a standard normal number, and the log density of its cell in units of the scale."""
     sign = jnp.where(exact > 0, -1.0, 1.0)  # the lower tail has the better resolution
     low, high = _lower_tail(sign * exact - half, tail), _lower_tail(sign * exact + half, tail)
     inside = low + jnp.where(sign > 0, uniform, 1.0 - uniform) * (high - low)
     least = jnp.finfo(exact.dtype).tiny
     drawn = sign * ndtri(jnp.maximum(inside, least))
-    rounded, gaussian = half > 0, tail < SHORTEST_TAIL
-    point = standard_log_density(exact[None], tail[None])[0]
+    rounded = half > 0
+    gaussian = jnp.asarray(True) if tail is None else tail < SHORTEST_TAIL
+    shape = jnp.zeros_like(exact) if tail is None else tail
+    point = standard_log_density(exact[None], shape[None])[0]
     cell = jnp.log(jnp.maximum(high - low, least)) - jnp.log(jnp.where(rounded, 2.0 * half, 1.0))
     noise = jnp.where(rounded | ~gaussian, drawn, exact)
     return noise, jnp.where(rounded, cell, point)

@@ -17,6 +17,7 @@ from veil.laws import Finite, Gaussian, Law, MemoryKernel, Mixture
 from veil.learners.pathwise import surrogate
 from veil.policies.base import LearnedPolicy, Policy
 from veil.policies.counterfactual import recovers_noise
+from veil.policies.twin import twin_of
 from veil.problem import problem
 from veil.rollout import replay, rollout
 from veil.step import Record, begin, first_features, first_law
@@ -199,6 +200,8 @@ def _coupled(policy: Policy, world: System, record: Record) -> Support:
         return Support(
             False, f"`coast_memory` must return a memory of shape {memory.shape}; got {coasted.shape}."
         )
+    if twin_of(policy) is not None:
+        return Support(True, "Releases are a public function of the noise that the self-model leaves.")
     if any(state_grid(policy.system)):  # the same noise is read otherwise under every secret
         decided = recovers_noise(policy)
         told = (

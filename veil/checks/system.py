@@ -124,6 +124,16 @@ def check_step(system: System) -> Iterator[Finding]:
         yield Finding("error", "nouns", message)
 
 
+def check_loop(system: System) -> Iterator[Finding]:
+    """What the environment sees beside the releases."""
+    if system.environment_sees_state:
+        message = (
+            "The environment sees the true state by other means than the releases, which `react` does not "
+            "show: leakage is that of the releases only, and the policy twin is refused."
+        )
+        yield Finding("note", "environment", message)
+
+
 def check_quantities(system: System, points: Probes) -> Iterator[Finding]:
     """One number for each of `quantity_fields`."""
     steps = 3
@@ -356,6 +366,7 @@ def check_system(system: System | object) -> SystemReport:
     findings = guarded("prior", lambda: check_prior(system))
     findings += guarded("shape", lambda: check_shapes(system))
     findings += guarded("fields", lambda: check_fields(system))
+    findings += guarded("environment", lambda: check_loop(system))
     if any(finding.level == "error" for finding in findings):
         return _early(name, findings)
     try:

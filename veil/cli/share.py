@@ -188,7 +188,7 @@ class Share:
     budget: float = math.inf
     """Nats that all streams of this secret may leak; without one they are only counted"""
     on_exhausted: str = "blind"
-    """What a release that would overspend gets: withhold, blind or blur"""
+    """Instead of overspending: withhold, blind or blur"""
     horizon: int = 50
     """Steps over which `blur` divides the budget"""
     charge_particles: int = 0
@@ -200,7 +200,7 @@ class Share:
     on_alarm: str = "blind"
     """What happens when the plant is not the model: blind, stop or warn (the owner only)"""
     alarm_level: float = 1e-4
-    """Probability that the alarm ever comes where the model is right"""
+    """Probability of ever an alarm under a right model"""
     accept_uncharged: bool = False
     """Share although the secret is none of the prior's, so that charges do not speak of it"""
     accept_unproved_charges: bool = False

@@ -383,11 +383,23 @@ def subject(
     folder = run_folder(run_or_system)
     if folder is None:
         system = sensor.wrap(build_system(run_or_system), sharing.run)
-        return run_or_system, system, sharing.build(system, run_or_system)
+        policy = sharing.build(system, run_or_system)
+        fitted = fit_folder(run_or_system)
+        return run_or_system, system, policy if fitted is None else _as_well_known(policy, fitted)
     check_code(folder, trust)
     place = run_system(folder)
     system = sensor.wrap(build_system(place), folder)
     return place, system, load_policy(folder, system, place)
+
+
+def _as_well_known(policy: "Policy", folder: Path) -> "Policy":
+    """A twin knows itself only as well as the fit does; other policies stay as they are."""
+    from veil.fitting.fitted import as_well_known
+    from veil.policies.twin import twin_of
+    from veil.results.fit import Fit
+
+    twin = twin_of(policy)
+    return policy if twin is None else as_well_known(twin, Fit.load(folder))
 
 
 def run_settings(folder: Path) -> "Settings | Ready":

@@ -52,6 +52,7 @@ from veil.io import Store
 from veil.laws import Law
 from veil.policies.base import Policy
 from veil.policies.plain import Truth
+from veil.policies.twin import twin_of
 from veil.results.audit import Audit
 from veil.results.parts import AttackResult, Curves, Quantity, ScenarioResult, Verdict
 from veil.results.text import secret_text, sensing
@@ -348,9 +349,13 @@ def _audit_scenario(job: _Job, scenario: Scenario) -> ScenarioResult:
         job.progress(f"playing: {scenario.name}" if stage == "playing" else stage, done, total)
 
     settings = replace(job.settings, episodes=SCENARIO_EPISODES)
-    given = {"candidates": 0, "progress": progress, "executor": job.executor}
+    known = 1 if twin_of(policy) is not None else 0  # its reader knows every scenario
+    given = {"candidates": known, "progress": progress, "executor": job.executor}
     found = evaluate(job.system, policy, scenario, settings, **given)
     results = [learned_attack(job, scenario, found.records)]
+    if found.bounder is not None and not found.coupled:
+        seconds = found.seconds.get("two sides", 0.0)
+        results.append(attack_result("exact reader", "attack", found.forecast, seconds, found.method))
     if not policy.has_memory and not job.law.fresh_law().is_point:
         bank = KalmanBank(plant, MisspecifiedPolicy(policy, plant, scenario.believed))
         right = Attacker("Kalman bank, right model", "attack", lambda _: bank)

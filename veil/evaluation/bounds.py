@@ -17,23 +17,36 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from veil.attacks.ahead import Ahead, ahead_by_quadrature
 from veil.attacks.guides import Guide, Local, Twisted, Unguided
 from veil.attacks.kalman import KalmanBank, NoiselessBank, Observer
 from veil.attacks.noiseless_filter import NoiselessFilter
 from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, public_steps
+from veil.attacks.twin_reader import TwinReader
 from veil.beliefs.innovations import ROUND_OFF
 from veil.beliefs.readings import CellFilter
 from veil.evaluation.scoring import APART, MAIN, Method, TwoSidedBound
 from veil.laws import to_grid
 from veil.policies.base import Policy
 from veil.policies.counterfactual import recovers_noise
+from veil.policies.plain import Truth
+from veil.policies.twin import twin_of
 from veil.resampling import scaled_weights
 from veil.rollout import rollout
-from veil.step import Record, release_kind, sees_state, shares_affinely, shares_by_gaussians, shares_linearly
+from veil.step import (
+    Record,
+    Transcript,
+    moves_linearly,
+    release_kind,
+    sees_state,
+    shares_affinely,
+    shares_by_gaussians,
+    shares_linearly,
+)
 from veil.systems.base import System, state_grid
+from veil.traced import moved_numbers
 from veil.types import Key, Scalar
 
 
@@ -96,7 +109,7 @@ class LeakageBounder(eqx.Module):
 
     Attributes:
         method: "exact" if the likelihoods of all secrets are; "coupling" if episodes only agree or do not;
-            else "filter".
+            "excess" for a divergence; "attack" if only the lower side holds; else "filter".
     """
 
     method: ClassVar[Method] = "filter"
@@ -287,11 +300,118 @@ class SelfModelBounder(LeakageBounder):
         return _exact_bound(zeros, jnp.sum(jnp.where(used, excess, 0.0)), record, apart)
 
 
+class TwinBounder(LeakageBounder):
+    """Bounds a twin by the exact reader, who knows every self-model, the plant, and the noise itself.
+
+    The noise tells at least what the releases tell, so that the upper side holds for these as well. The lower
+    side is that of the noise: it is what the releases tell where they determine the noise, which they do
+    without a floor.
+    """
+
+    reader: TwinReader
+
+    @property
+    def method(self) -> Method:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Both sides where the reader's law of the plant is exact, else only the lower one."""
+        return "filter" if self.reader.exact else "attack"
+
+    @property
+    def name(self) -> str:
+        """Says who reads."""
+        return "exact reader of the owner's noise"
+
+    def bound(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """By likelihoods of the noise for every owner."""
+        found = self.reader(record, length, APART + apart, play_key=play_key, key=key)
+        # The pinned start stands among those of the main run.
+        order = [*range(MAIN), APART + apart - 1, *range(MAIN, APART + apart - 1)]
+        return TwoSidedBound(
+            found.runs[jnp.asarray(order)],
+            found.pinned,
+            jnp.ones_like(found.pinned),
+            jnp.full(record.states.shape[1:], 0.5, found.pinned.dtype),
+        )
+
+
+class ExcessBounder(LeakageBounder):
+    """Bounds a twin by the excess log-loss of its self-model (docs/twin.md), where readings are exact.
+
+    The law of the readings in the plant is that of true data, and is bounded as true data are: the pinned run
+    is too large on average, the plain one too small, so that the excess is not underestimated.
+
+    Attributes:
+        reader: computes the log score of the self-model.
+        reference: bounds the likelihood of true data.
+    """
+
+    method: ClassVar[Method] = "excess"
+
+    reader: TwinReader
+    reference: LeakageBounder
+
+    @property
+    def name(self) -> str:
+        """Says what the bound is."""
+        return "excess log-loss of the self-model"
+
+    def bound(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """Zero from below, the excess of this episode from above."""
+        plant, twin = self.reader.plant, self.reader.twin
+        truth = Transcript(
+            record.public.external,
+            jax.vmap(plant.output)(record.states[:-1]),
+            record.public.features,
+            record.public.public_seed,
+        )
+        true = Record(record.index, record.secret, record.states, truth)
+        given = {"play_key": play_key, "key": key, "apart": False}
+        log_plant = self.reference.bound(true, length, **given).pinned
+        if twin.start_by == "public":
+            before = jnp.minimum(length, twin.preroll + 1)
+            log_plant = log_plant - self.reference.bound(true, before, **given).plain[MAIN, record.index]
+        excess = log_plant - self.reader.log_score(record, length)
+        zeros = jnp.zeros_like(self.reader.plant.prior.log_masses)
+        return _exact_bound(zeros, excess, record, apart)
+
+
+def _twin_bounders(reader: TwinReader) -> tuple[LeakageBounder, ...]:
+    """The exact reader, and where it may not apply the excess log-loss, by filters for true data.
+
+    Readings must be coordinates of the output. Declared-public numbers tell what they tell.
+    """
+    plant, twin = reader.plant, reader.twin
+    rounded, declared = any(state_grid(twin.system)), bool(twin.public)
+    if rounded or declared or moves_linearly(plant, twin.axes):
+        return (TwinBounder(reader),)
+    copied = moved_numbers(plant.output, plant.initial(plant.prior.secrets[0]).mean)
+    if tuple(int(place) for place in copied) != twin.axes:
+        return (TwinBounder(reader),)
+    references = bounder_candidates(plant, Truth(plant))
+    kept = (TwinBounder(reader),) if reader.exact else ()
+    found = tuple(ExcessBounder(reader, one) for one in references if one.particles < MANY)
+    return (*kept, *found) or (TwinBounder(reader),)
+
+
 MANY = 5184  # particles per secret of the last resort, tried where fewer came near
 
 
-def bounder_candidates(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
-    """The ways that apply to this policy, best first; none where nothing bounds it from above."""
+def bounder_candidates(
+    system: System, policy: Policy, believed: Float[Array, "K P"] | None = None
+) -> tuple[LeakageBounder, ...]:
+    """The ways that apply to this policy, best first; none where nothing bounds it from above.
+
+    Args:
+        system: the plant.
+        policy: the one in force.
+        believed: what the owner of each secret takes it for; the secret itself if not given.
+    """
+    if twin_of(policy) is not None:
+        reader = TwinReader(system, policy, system.prior.secrets if believed is None else believed)
+        return _twin_bounders(reader)
     if policy.has_memory:
         if not any(state_grid(policy.system)):
             return (CoupledBounder(system, policy),)

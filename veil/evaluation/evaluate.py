@@ -237,7 +237,8 @@ def evaluate(
             records = as_float64(records)
             numbers = first_episode + np.arange(len(records.index))
         index = np.asarray(records.index)
-        bounders = () if candidates == 0 or float(where.error) > 0 else bounder_candidates(plant, seen)
+        unbounded = candidates == 0 or float(where.error) > 0
+        bounders = () if unbounded else bounder_candidates(plant, seen, where.believed)
         bounder = choose(bounders[:candidates])
 
         bound, scored, times = None, unknown(index, log_prior), ()

@@ -22,7 +22,7 @@ from veil.systems.base import System
 
 PILOT_A, PILOT_B, MAIN, APART = range(4)
 
-Method = Literal["filter", "exact", "coupling", "excess"]  # see `Scored`
+Method = Literal["filter", "exact", "coupling", "excess", "attack"]  # see `Scored`
 
 
 class TwoSidedBound(eqx.Module):
@@ -219,7 +219,8 @@ class Scored:
         lower: (E,) repaired scores.
         charges: from above.
         method: "filter"; "exact" where the forecast is the posterior; "coupling", whose error is a rate of
-            disagreement; "excess", whose charges are a divergence that bounds the leakage as a whole.
+            disagreement; "excess", whose charges are a divergence that bounds the leakage as a whole;
+            "attack", which has a lower side only.
         planned: how many episodes were meant to be played; as many as there are if 0.
     """
 
@@ -253,6 +254,8 @@ class Scored:
             return _coupled(lower, self.bad, self.entropy)
         if self.method == "excess":
             return _divergence(self, lower, self.entropy, 1.0)
+        if self.method == "attack":
+            return Leakage(lower, Mean(self.entropy, 0.0), self.entropy)
         # Of an exact posterior, the divergence from the prior has the mean of the score and a smaller error.
         exact = self.method == "exact" and not self.bad.any()
         values = self.forecast.claims() if exact else None
@@ -348,6 +351,9 @@ def per_secret(scored: Scored, names: list[str]) -> tuple[Part, ...]:
         if scored.method == "excess":
             parts.append(Part(name, _divergence(scored, lower, most, 1.0 / np.exp(-most))))
             continue
+        if scored.method == "attack":
+            parts.append(Part(name, Leakage(lower, Mean(most, 0.0), most)))
+            continue
         charges = Charges(*(part[rows] for part in scored.charges))
         parts.append(Part(name, _two_sided(lower, charges, one, np.ones(1), np.asarray([most]))))
     return tuple(parts)
@@ -379,6 +385,10 @@ def per_component(bound: TwoSidedBound, scored: Scored, system: System) -> tuple
             continue
         if scored.method == "excess":
             parts.append(Part(name, _divergence(scored, lower, float(prior @ most), 1.0)))
+            continue
+        if scored.method == "attack":
+            entropy = float(prior @ most)
+            parts.append(Part(name, Leakage(lower, Mean(entropy, 0.0), entropy)))
             continue
         charges = component_upper(bound, index, log_prior, groups)
         exact = forecast.claims() if scored.method == "exact" and not scored.bad.any() else None

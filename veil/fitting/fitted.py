@@ -5,6 +5,7 @@ import numpy as np
 from jaxtyping import Float
 
 from veil.beliefs.self_model import ResidualLaw, SelfModel, Sensor
+from veil.policies.twin import Twin, plain_self_model
 from veil.results.fit import Fit, Individual
 from veil.systems.base import System, finite_prior
 from veil.systems.coloured import WithColouredNoise
@@ -75,6 +76,50 @@ def self_model(system: System, fit: Fit, individual: str | None = None) -> SelfM
         law,
         jnp.asarray(one.law["state_mean"], kind),
         jnp.asarray(one.law["state_sd"], kind),
+        heavy=one.family.heavy,
+    )
+
+
+def as_well_known(twin: Twin, fit: Fit, individual: str | None = None, seed: int = 0) -> Twin:
+    """A twin whose owners know themselves as well as a fit does, for audits.
+
+    The owner of each secret of the prior has a self-model whose parameters and sizes of noise are off by
+    draws from the law of the errors of the fit. The exact reader of an audit then finds what these errors
+    tell.
+
+    Args:
+        twin: without self-models of its own.
+        fit: whose standard errors count.
+        individual: name of the one; the first one if not given.
+        seed: of the draws.
+    """
+    names = [one.name for one in fit.individuals]
+    one = fit.individuals[names.index(individual) if individual in names else 0]
+    secrets, rng = np.asarray(twin.system.prior.secrets), np.random.default_rng(seed)
+    values, vectors = np.linalg.eigh(0.5 * (one.covariance + one.covariance.T))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    off = rng.standard_normal(secrets.shape) @ root.T
+    low = [field.low for field in twin.system.secret_fields]
+    high = [field.high for field in twin.system.secret_fields]
+    believed = np.clip(secrets + off, low, high)
+    errors = np.array([each.standard_error / max(each.value, 1e-300) for each in one.noise])
+    errors = np.minimum(np.nan_to_num(errors, nan=0.0), 1.0)
+    sizes = np.ones((len(secrets), len(twin.system.state_fields)))
+    sizes[:, : len(errors)] = np.exp(errors * rng.standard_normal((len(secrets), len(errors))))
+    kind, steps = twin.system.prior.secrets.dtype, jnp.zeros(len(twin.axes))
+    models = [
+        plain_self_model(WithNoise(twin.system, size), jnp.asarray(row, kind), twin.seen, steps.astype(kind))
+        for row, size in zip(believed, sizes, strict=True)
+    ]
+    return Twin(
+        twin.system,
+        models,
+        secrets,
+        sd=twin.sd,
+        centre=twin.centre,
+        start=twin.start_by,
+        preroll=twin.preroll,
+        public=twin.public,
     )
 
 

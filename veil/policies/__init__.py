@@ -12,6 +12,7 @@ from veil.policies.residual import ResidualPolicy, residual_policy
 from veil.policies.scaling import Limits, Scaling, Unit
 from veil.policies.subsampled import Subsampled
 from veil.policies.transport import Transport, zero_leakage_distortion
+from veil.policies.twin import Twin
 
 __all__ = [
     "Blind",
@@ -35,6 +36,7 @@ __all__ = [
     "Subsampled",
     "Transport",
     "Truth",
+    "Twin",
     "Unit",
     "discrete_policy",
     "grid_atoms",

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from veil.beliefs.base import Belief, PriorBelief
+from veil.beliefs.self_model import SelfModel
 from veil.laws import Grid, Kernel, Law, SwitchedLaw, to_grid
 from veil.systems.base import System, output_grid, state_grid
 from veil.systems.variants import with_resolution
@@ -265,7 +266,7 @@ def with_sensor(policy: Policy, resolution: float | Mapping[str, float]) -> Poli
     """
 
     def is_system(node: object) -> bool:
-        return isinstance(node, System)
+        return isinstance(node, System | SelfModel)  # a self-model keeps the sensor that it was fitted to
 
     def sensor(node: object) -> object:
         return with_resolution(node, resolution) if isinstance(node, System) else node

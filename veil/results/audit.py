@@ -366,6 +366,11 @@ class Audit:
         return f"the cost changes by {text.change_text(cost)} against true data" + (parts and f" ({parts})")
 
     def _average(self) -> str:
+        if self.verdict.inputs.get("method") == "excess" and not self.verdict.refused:
+            return (
+                "The leakage is an average over secrets and episodes; a single one may reveal more. This "
+                "bound does not say how much single episodes revealed."
+            )
         quantile, largest = self.worst_episodes
         whose = " by a filter that cannot be relied on here" if self.verdict.refused else ""
         said = (

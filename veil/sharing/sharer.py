@@ -16,6 +16,7 @@ from veil.io import fingerprint
 from veil.policies.base import Policy, has_resolution, with_sensor
 from veil.policies.budgeted import Exhausted
 from veil.policies.counterfactual import keeps_copies
+from veil.policies.twin import twin_of
 from veil.sharing import snapshots
 from veil.sharing.account import ROUNDING, Accountant, BudgetError
 from veil.sharing.alarm import LEVEL, OnAlarm, alarm_charge, no_bets, unpacked_bets
@@ -147,6 +148,15 @@ class Sharer:
             policy = as_float64(policy)
             self.optional = unread_fields(policy)
             coarse = CellFilter(policy.system).too_coarse() if keeps_copies(policy) else ()
+            twin = twin_of(policy)
+            if twin is not None:
+                coarse = twin.too_coarse()
+            if twin is not None and twin.models is not None:
+                raise ValueError(
+                    "A stream by a fitted self-model would have to be charged for the errors of the fit, and "
+                    "these charges would tell about the fit. Audit it in simulation; live, share by a twin "
+                    "without a fit, whose self-model is the system at your secret."
+                )
             if coarse:
                 raise ValueError(
                     f"The sensor reads {', '.join(coarse)} in steps too coarse for the noise of one step, so "

@@ -22,6 +22,7 @@ from veil.beliefs.base import Belief
 from veil.laws import Grid
 from veil.policies.base import Decision, Memory, Policy, emission_grid, emitted, sensed
 from veil.policies.geometry import expected_start
+from veil.policies.twin import twin_of
 from veil.sharing.alarm import Surprise, surprise, unknown_cell
 from veil.sharing.ledger import MISSING, Entry
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot, packed, unpacked
@@ -40,6 +41,7 @@ class OwnerObservation(NamedTuple):
     state_before: Any
     external_before: Any
     missing_before: Any
+    partial: Any  # whether a field of one of the states is missing
 
 
 class PublicInput(NamedTuple):
@@ -114,7 +116,8 @@ def live_step(policy: Policy):
         )
         moved = sight.state_before, sight.external_before, sight.state
         found = surprise(system, secret, *moved, cell=cell, key=alarm_key)
-        unknown = sight.missing | sight.missing_before
+        # The alarm does not look at what is only there in part.
+        unknown = sight.missing | sight.missing_before | sight.partial
         cell = jnp.where(unknown, unknown_cell(system), found.cell)
         return after, memory, live_step, Surprise(jnp.where(unknown, jnp.nan, found.rows), cell)
 
@@ -278,7 +281,7 @@ class StepEngine:
         if kept is None or kept.memory.shape != self._memory.shape:
             return
         if kept.step == self.step:
-            self._state = None if np.any(np.isnan(kept.state)) else kept.state
+            self._state = None if np.all(np.isnan(kept.state)) else kept.state
         if kept.step in (self.step, self.step + 1):
             self._memory, self._ready = kept.memory, kept.step == self.step + 1
 
@@ -330,7 +333,8 @@ class StepEngine:
             flags[state is None],
             self._whole(before),
             self._external,
-            flags[before is None or partial],  # the alarm does not look at what is only there in part
+            flags[before is None],
+            flags[partial],
         )
         public = PublicInput(
             np.int32(self.step + 1),
@@ -347,6 +351,9 @@ class StepEngine:
 def unread_fields(policy: Policy) -> tuple[str, ...]:
     """Names of the fields of the state that no release of the policy depends on, by its traced program."""
     policy, fields = sensed(policy), policy.system.state_fields
+    twin = twin_of(policy)
+    if twin is not None:
+        return tuple(field.name for field, flag in zip(fields, twin.seen, strict=True) if not flag)
     secret, start = policy.system.prior.secrets[0], expected_start(policy.system)
     # Most systems share all of their state; then there is no need to trace the policy.
     if policy.has_memory or np.all(np.any(dependence(policy.system.output, start), axis=1)):

@@ -157,6 +157,9 @@ class System(eqx.Module):
         cost_fields: name, unit and weight of each part that `cost` returns by name; none for a plain number.
         quantity_fields: name and unit of each number of `quantities`.
         nouns: what reports call the system and its secret.
+        environment_sees_state: whether w depends on the true state by other means than the releases, a radar
+            or a meter for example. `react` cannot say it, because it is given the release only. Policies that
+            pass the owner's noise on are refused then.
     """
 
     prior: eqx.AbstractVar[Prior]
@@ -171,6 +174,7 @@ class System(eqx.Module):
     cost_fields: ClassVar[tuple[CostPart, ...]] = ()
     quantity_fields: ClassVar[tuple[Field, ...]] = ()
     nouns: ClassVar[Nouns] = Nouns()
+    environment_sees_state: ClassVar[bool] = False
 
     def __check_init__(self):
         """Refuse series that are not those that the fields name."""

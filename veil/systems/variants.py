@@ -82,6 +82,11 @@ class Variant(System):
         """As in the inner system."""
         return self.inner.nouns
 
+    @property
+    def environment_sees_state(self) -> bool:
+        """As in the inner system."""
+        return self.inner.environment_sees_state
+
     def initial_external(self) -> Answer:
         """As in the inner system."""
         return self.inner.initial_external()
