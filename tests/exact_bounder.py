@@ -25,5 +25,5 @@ class Exact(LeakageBounder):
         return _exact_bound(found, found[record.index], record, apart)
 
 
-def exact_candidates(system, policy):
+def exact_candidates(system, policy, believed=None):
     return (Exact(KalmanBank(system, policy)),)

@@ -38,7 +38,7 @@ SCORE = SelectionScore(
 )
 
 
-def candidates(system, policy):
+def candidates(system, policy, believed=None):
     return (
         bounder_candidates(system, policy) if isinstance(policy, Truth) else exact_candidates(system, policy)
     )

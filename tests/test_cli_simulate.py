@@ -78,7 +78,7 @@ def test_a_run_of_the_audit_reads_the_same_bits_and_replays_them(files, monkeypa
     """What the engine is given is what the file holds; its features follow from what is public."""
     place, seen = files[0], []
 
-    def fake(system, policy, options, *, records, progress, store):
+    def fake(system, policy, options, *, records, progress, store, executor):
         seen.append((policy, records))
         return made.every_kind()["certifiable"]
 

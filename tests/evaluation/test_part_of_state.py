@@ -162,7 +162,7 @@ def test_a_limit_on_what_is_hidden_is_filtered_and_enclosed(float64):
 
     bounder, _ = enclosed(building, Truth(building), exact, episodes=24)
     assert bounder.name == "conditional particles, aimed ahead"
-    found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=24))
+    found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=64))
     assert found.method == bounder.name and not found.verdict().refused and found.leakage.low > 0.1
 
 

@@ -13,7 +13,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from veil.executors.base import Chunk, Executor, InProcess, StoppedError, run_chunks
+from veil.executors.base import Chunk, ChunkError, Executor, InProcess, StoppedError, run_chunks
 from veil.io import Store
 from veil.policies.base import Policy
 from veil.rollout import Given, play
@@ -104,13 +104,19 @@ def in_batches(
         filled = np.resize(part, BATCH)
         return Chunk(f"{stage}, episodes {part[0]} to {part[-1]}", program, shared, lambda: own(filled))
 
-    done = run_chunks(
-        executor or InProcess(),
-        [chunk(part) for part in parts],
-        kept=kept,
-        store=store,
-        progress=lambda count: progress(stage, min(BATCH * count, len(numbers)), len(numbers)),
-    )
+    try:
+        done = run_chunks(
+            executor or InProcess(),
+            [chunk(part) for part in parts],
+            kept=kept,
+            store=store,
+            progress=lambda count: progress(stage, min(BATCH * count, len(numbers)), len(numbers)),
+        )
+    except ChunkError as error:
+        if error.__cause__ is None:
+            raise
+        error.__cause__.add_note(str(error))
+        raise error.__cause__ from None  # raised in this process: as if it had been called directly
     values = [one.value for one in done]
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(numbers)], *values)
     return Merged(whole, sum(one.seconds for one in done))

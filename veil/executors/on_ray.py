@@ -2,7 +2,6 @@
 
 import logging
 import os
-import pickle
 import sys
 import time
 import warnings
@@ -127,7 +126,10 @@ class OnRay(Executor):
         self._processors.add(answer["processor"])
         with jax.enable_x64(True):
             return Done(
-                pickle.loads(answer["value"]), answer["seconds"], answer["where"], answer["processor_seconds"]
+                messages.unpack(answer["value"], {}),
+                answer["seconds"],
+                answer["where"],
+                answer["processor_seconds"],
             )
 
     def close(self) -> None:
