@@ -55,8 +55,35 @@ def winter_month(hours: int = 744, seed: int = 0) -> Series:
     )
 
 
+class SharesIndoor(System):
+    """What buildings have in common that share the temperature of a room, once per hour."""
+
+    shared_fields = (Field("indoor", "degC", -10.0, 50.0),)
+    quantity_fields = (
+        Field("lowest indoor temperature", "degC"),
+        Field("highest indoor temperature", "degC"),
+    )
+    step_seconds = 3600.0
+    reaction_noise_size = 1
+
+    def distortion(self, state: State, shared: Shared) -> Scalar:
+        """Error of the shared temperature, K."""
+        return jnp.abs(state[0] - shared[0])
+
+    def output(self, state: State) -> Shared:
+        """The temperature of the room."""
+        return state[:1]
+
+    def quantities(
+        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
+    ) -> Float[Array, " Q"]:
+        """The lowest and the highest temperature of the room."""
+        del external, shared
+        return jnp.stack([jnp.min(states[:, 0]), jnp.max(states[:, 0])])
+
+
 @SYSTEMS.register("building", "a heated building whose insulation, mass and preferred temperature are secret")
-class Building(System):
+class Building(SharesIndoor):
     """A grey-box network of two resistances and two capacities; one hour per step.
 
     With heat loss H, capacity C and set-point S as secrets, and shares a of the capacity and b of the
@@ -111,18 +138,11 @@ class Building(System):
         Field("tariff", "EUR/kWh", -1.0, 5.0),
         Field("people", "", 0.0, 50.0, private=True),
     )
-    shared_fields = (Field("indoor", "degC", -10.0, 50.0),)
     cost_fields = (
         CostPart("heat", "kWh", 0.0),
         CostPart("bill", "EUR", 1.0),
         CostPart("discomfort", "K h", 0.2),
     )
-    quantity_fields = (
-        Field("lowest indoor temperature", "degC"),
-        Field("highest indoor temperature", "degC"),
-    )
-    step_seconds = 3600.0
-    reaction_noise_size = 1
     nouns = Nouns("the household", "the insulation, mass and set-point of the building", "building")
 
     @property
@@ -193,21 +213,6 @@ class Building(System):
         now = self.inputs(external)
         heat = self.heating(secret, state, now)
         return {"heat": heat, "bill": heat * now.tariff, "discomfort": jnp.abs(after[0] - secret[2])}
-
-    def distortion(self, state: State, shared: Shared) -> Scalar:
-        """Error of the shared temperature, K."""
-        return jnp.abs(state[0] - shared[0])
-
-    def output(self, state: State) -> Shared:
-        """The temperature of the room."""
-        return state[:1]
-
-    def quantities(
-        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
-    ) -> Float[Array, " Q"]:
-        """The lowest and the highest temperature of the room."""
-        del external, shared
-        return jnp.stack([jnp.min(states[:, 0]), jnp.max(states[:, 0])])
 
     def scenarios(self) -> tuple[Scenario, ...]:
         """Sun through the windows, which the model does not know, and twice the draughts."""

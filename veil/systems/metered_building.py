@@ -9,12 +9,11 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from veil.laws import Gaussian, diagonal_gaussian
 from veil.registry import SYSTEMS
-from veil.systems.base import CostPart, Nouns, Prior, Scenario, System, finite_prior
-from veil.systems.building import winter_month
+from veil.systems.base import CostPart, Nouns, Prior, Scenario, finite_prior
+from veil.systems.building import SharesIndoor, winter_month
 from veil.systems.series import Field, Series
 from veil.types import Answer, External, Noise, Scalar, Secret, Shared, State, as_number
 
@@ -46,7 +45,7 @@ def winter_sun(hours: int = 744) -> Series:
 @SYSTEMS.register(
     "metered_building", "a building whose heating power a service sets and meters; its construction is secret"
 )
-class MeteredBuilding(System):
+class MeteredBuilding(SharesIndoor):
     """Two resistances, two capacities and emitters with a lag; one hour per step.
 
     With heat loss H, capacity C, shares a of the capacity and b of the resistance in the room, lag τ of the
@@ -103,14 +102,7 @@ class MeteredBuilding(System):
         Field("sun", "W/m2", 0.0, 1400.0),
         Field("people", "", 0.0, 50.0, private=True),
     )
-    shared_fields = (Field("indoor", "degC", -10.0, 50.0),)
     cost_fields = (CostPart("energy", "kWh", 0.2), CostPart("discomfort", "K h", 0.2))
-    quantity_fields = (
-        Field("lowest indoor temperature", "degC"),
-        Field("highest indoor temperature", "degC"),
-    )
-    step_seconds = 3600.0
-    reaction_noise_size = 1
     nouns = Nouns("the household", "the insulation, mass and heating of the building", "building")
 
     def initial(self, secret: Secret) -> Gaussian:
@@ -168,21 +160,6 @@ class MeteredBuilding(System):
         del secret, state, shared
         now = self.inputs(external)
         return {"energy": now.heat + now.cooling, "discomfort": jnp.abs(after[0] - self.comfort)}
-
-    def distortion(self, state: State, shared: Shared) -> Scalar:
-        """Error of the shared temperature, K."""
-        return jnp.abs(state[0] - shared[0])
-
-    def output(self, state: State) -> Shared:
-        """The temperature of the room."""
-        return state[:1]
-
-    def quantities(
-        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
-    ) -> Float[Array, " Q"]:
-        """The lowest and the highest temperature of the room."""
-        del external, shared
-        return jnp.stack([jnp.min(states[:, 0]), jnp.max(states[:, 0])])
 
     def scenarios(self) -> tuple[Scenario, ...]:
         """Twice the draughts."""
