@@ -354,7 +354,7 @@ class StrongThermostat(Building):
 def test_what_is_hidden_and_strongly_bent_is_aimed_at_by_quadrature(float64):
     """Particles that are aimed by linearisation disagree here on a tenth of the episodes."""
     building = as_float64(StrongThermostat(FOUR))
-    found = evaluate(building, Truth(building), settings=AuditSettings(steps=12, episodes=24))
+    found = evaluate(building, Truth(building), settings=AuditSettings(steps=8, episodes=24))
     assert found.method == "conditional particles, aimed by quadrature"
     assert found.verdict().name == "certifiable"
     assert not np.any(found.scored.bad) and found.leakage.low > 0.3
