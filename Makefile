@@ -89,7 +89,7 @@ endef
 	@$(BENCH)/python -m pip install --quiet --disable-pip-version-check --no-deps -r bench/requirements-nodeps.txt
 
 .venv-ray/.ray: $(LOCKS)
-	$(call install,.venv-ray,-e '.[dev,ray]')
+	$(call install,.venv-ray,-e '.[dev]' -e '.[ray]')
 
 .venv-pybamm/.pybamm: $(LOCKS)
 	$(call install,.venv-pybamm,-e '.[pybamm]')
