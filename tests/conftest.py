@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from jax._src import compiler
 from jaxtyping import install_import_hook
 
 install_import_hook("veil", "beartype.beartype")  # before anything imports the package
@@ -17,6 +18,20 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # Most programs of the tests run once, and compiling them takes longer. What tests start as a process of its
 # own is optimised as ever, and so is what asks for the fixture `optimised`.
 jax.config.update("jax_disable_most_optimizations", True)
+# And loops are written by the older part of the compiler, as one module: a fifth of the time of compiling.
+QUICK = [("xla_cpu_use_fusion_emitters", False), ("xla_cpu_parallel_codegen_split_count", 1)]
+usual_options = compiler.get_compile_options
+
+
+def quick_options(*given, **named):
+    """Options for one program; what is optimised has those that users have."""
+    options = usual_options(*given, **named)
+    if jax.config.read("jax_disable_most_optimizations"):
+        options.env_option_overrides = [*options.env_option_overrides, *QUICK]
+    return options
+
+
+compiler.get_compile_options = quick_options
 # What one worker compiled, the others and the processes that tests start need not compile again in this run.
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the place
     os.environ["VEIL_CACHE"] = tempfile.mkdtemp(prefix="veil-tests-")

@@ -81,6 +81,7 @@ def gap(scored: Scored, values: np.ndarray):
     return stratified_mean(values, scored.forecast.index, scored.forecast.prior)
 
 
+@pytest.mark.usefixtures("optimised")  # one program for all cases, which runs for longer than it is compiled
 @pytest.mark.parametrize("name", CASES)
 def test_the_interval_contains_the_exact_leakage_and_is_narrow(name, float64):
     case = CASES[name]
