@@ -89,10 +89,10 @@ class Measure:
 
     def fingerprint(self, system: "System", logs: "list[Recording]") -> str:
         """Changes with anything that the measurement depends on."""
-        from veil.io import fingerprint
+        from veil.executors.messages import whole_fingerprint
         from veil.version import __version__
 
-        return fingerprint(system, self.policy(system), self.extent, content(logs), __version__)
+        return whole_fingerprint(system, self.policy(system), self.extent, content(logs), __version__)
 
     def measured(self, system: "System", logs: "list[Recording]") -> "list[Measurement]":
         """Measure one after another, with progress on stderr."""

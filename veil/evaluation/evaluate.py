@@ -4,6 +4,7 @@ Audits, the choice of a policy in a training, the points of a frontier and the r
 call `evaluate`. An audit adds attackers to it.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from scipy.special import log_softmax
 from veil.attacks.kalman import MisspecifiedPolicy
 from veil.evaluation.bounds import MANY, LeakageBounder, bounder_candidates
 from veil.evaluation.episodes import (
+    BATCH,
     PILOT,
     Progress,
     episode_numbers,
@@ -60,7 +62,7 @@ HOPELESS = 8.0  # times the widest allowed: then four times as many particles wo
 
 PILOTS = 64  # episodes on which the bounder is chosen
 
-EPISODE_BLOCK = 256  # episodes after which the stopping rule is asked again
+EPISODE_BLOCK = 256  # episodes after which the stopping rule, if there is one, is asked again
 
 Made = TypeVar("Made")
 
@@ -243,21 +245,25 @@ def evaluate(
 
         bound, scored, times = None, unknown(index, log_prior), ()
         if bounder is not None:
-            blocks = list[TwoSidedBound]()
-            while True:  # a block at a time, until the interval is narrow enough or the time is over
-                rows = np.arange(
-                    EPISODE_BLOCK * len(blocks), min(EPISODE_BLOCK * (len(blocks) + 1), len(index))
-                )
-                stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
+            blocks, looks = list[TwoSidedBound](), _looks(len(index), settings)
+            together, seen_so_far = _looks_together(executor), 0
+            while looks:  # until the interval is narrow enough or the time is over
+                ends, looks = looks[:together], looks[together:]
+                rows = np.arange(seen_so_far, ends[-1])
+                stage = f"{bounder.name}, {ends[-1]} of {len(index)}"
                 block = select_episodes(records, rows)
                 blocks.append(bounded(bounder, block, numbers[rows], settings.steps, stage))
-                bound = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
-                seen_so_far = index[: rows[-1] + 1]
-                scored = score(bound, seen_so_far, log_prior, method=bounder.method, planned=len(index))
-                narrow = scored.leakage.high - scored.leakage.low <= settings.interval
-                late = time.monotonic() - began > settings.seconds
-                if narrow or late or rows[-1] + 1 == len(index):
-                    break
+                whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+                for seen_so_far in ends:
+                    bound = jax.tree.map(lambda leaf, end=seen_so_far: leaf[:end], whole)
+                    scored = score(
+                        bound, index[:seen_so_far], log_prior, method=bounder.method, planned=len(index)
+                    )
+                    leakage = scored.leakage
+                    narrow = leakage.high - leakage.low <= settings.interval
+                    if narrow or time.monotonic() - began > settings.seconds:
+                        looks = ()
+                        break
             index = index[: len(scored.forecast.index)]
             records = select_episodes(records, np.arange(len(index)))
             rows = np.arange(min(EPISODE_BLOCK, len(index)))
@@ -277,6 +283,23 @@ def evaluate(
             use=use_of(plant, records, progress, executor),
             seconds=seconds,
         )
+
+
+def _looks(episodes: int, settings: AuditSettings) -> tuple[int, ...]:
+    """Numbers of episodes after which the stopping rule is asked.
+
+    Where all are wanted, one look is enough to find what no further episode could make narrower.
+    """
+    blocks = range(EPISODE_BLOCK, episodes, EPISODE_BLOCK)
+    stops = settings.interval > 0.0 or settings.seconds < math.inf
+    return (*(blocks if stops else blocks[:1]), episodes)
+
+
+def _looks_together(executor: Executor | None) -> int:
+    """Blocks of episodes between two looks that are bounded at once, so that no worker waits for the rule."""
+    if executor is None or not executor.remote:
+        return 1
+    return max(1, 2 * executor.workers * BATCH // EPISODE_BLOCK)
 
 
 def log_prior_of(system: System) -> np.ndarray:
