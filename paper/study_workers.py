@@ -516,52 +516,62 @@ def ratio_words(found: dict[str, Any]) -> str:
 def others_words(found: dict[str, Any]) -> str:
     """Whether the machine was quiet."""
     most = max(run["others"] for name in ("audit", "frontier") for run in found[name])
-    more = ", so that these times are longer than on a quiet machine, and their ratios rough" * (most > 0.05)
-    return f"Other programs used at most {most:.0%} of the processor time of the machine during these runs{more}."
+    more = ", so that these times are longer than on a quiet machine, and their ratios rough" * (most > QUIET)
+    return f"Other programs used at most {most:.0%} of the machine's processor time during these runs{more}."
+
+
+FIGURES = """
+The table shows an audit of {episodes:,} episodes of the platoon ({steps} releases, noise, no assisted
+attackers), and a frontier of {points} strengths of noise ({each:,} episodes each), on a machine of {cores}
+cores: without Ray, on two threads, and with workers of one thread each. All runs of an audit gave the same
+bits. {others} `python -m paper.study_workers` measures this, and losses, trainings and a model of larger
+clusters; `paper/workers.json` has what was measured.
+
+{audits}
+
+Time includes the start; start is the time until Ray is there; first result, counted from the start,
+includes loading the compiled programs; overhead is the share of the workers' time in which they did not
+compute. Compiling comes on top the first time, in every worker. It pays where the work takes several
+minutes.
+
+{ratios}
+
+## How far it goes
+
+One process hands out all chunks, and reads, keeps and scores what comes. Short chunks are sent several at a
+time, for half a second of work. In the audit above that process needed {driver:.1f} ms of processor time
+per chunk, with one worker; to hand out an empty chunk that brings 400 kB along takes {bare:.1f} ms of it. A
+chunk took {chunk:.0f} ms, and its worker waited {wait:.1f} ms more. If these numbers hold for more workers,
+W workers compute min(W / (chunk + wait), 1 / driver) chunks per second. The process that hands out is then
+what is full first, at {full:.0f} workers for such chunks, and at about ten times as many for chunks that
+take ten times as long. The table is this model, not a measurement; the percentage is of W workers that
+never wait.
+
+{model}
+"""
 
 
 def figures(found: dict[str, Any]) -> str:
     """What docs/workers.md says between its marks, whatever was measured."""
     run, point, model = found["audit"][0], found["frontier"][0], found["model"]
-    both, same = [each["digest"] for each in found["audit"]], "All runs of an audit gave the same bits."
-    assert len(set(both)) == 1
+    assert len({each["digest"] for each in found["audit"]}) == 1
     chunk, wait, driver = (1e3 * model[f"{name}_seconds"] for name in ("chunk", "wait", "driver"))
     bare = 1e3 * model[f"driver_seconds_per_chunk_of_{SIZES[1]}_bytes"]
-    paragraphs = [
-        f"The table shows an audit of {run['episodes']:,} episodes of the platoon ({run['steps']} releases, noise, "
-        f"no assisted attackers), and a frontier of {point['points']} strengths of noise "
-        f"({point['episodes']:,} episodes each), on a machine of {found['cores']} cores: without Ray, on two "
-        f"threads, and with workers of one thread each. {same} {others_words(found)} "
-        "`python -m paper.study_workers` measures this, and losses, trainings and a model of larger clusters; "
-        "`paper/workers.json` has what was measured.",
-        audit_table(found),
-        "Time includes the start; start is the time until Ray is there; first result, counted from the start, "
-        "includes loading the compiled programs; overhead is the share of the workers' time in which they did not "
-        "compute. Compiling comes on top the first time, in every worker. It pays where the work takes several "
-        "minutes.",
-        ratio_words(found),
-        "## How far it goes",
-        "One process hands out all chunks, and reads, keeps and scores what comes. Short chunks are sent several "
-        f"at a time, for half a second of work. In the audit above that process needed {driver:.1f} ms of "
-        "processor time per chunk, with one worker; to hand out an empty chunk that brings 400 kB along takes "
-        f"{bare:.1f} ms of it. A chunk took {chunk:.0f} ms, and its worker waited {wait:.1f} ms more. If these "
-        "numbers hold for more workers, W workers compute min(W / (chunk + wait), 1 / driver) chunks per second. "
-        "The process that hands out is then what is full first, at "
-        f"{model['driver_full_at_workers']:.0f} workers for such chunks, and at about ten times as many for "
-        "chunks that take ten times as long. The table is this model, not a measurement; the percentage is of "
-        "W workers that never wait.",
-        model_table(found),
-    ]
-    filled = [
-        one if one[0] in "|#" else textwrap.fill(one, 118, break_on_hyphens=False) for one in paragraphs
-    ]
-    return "\n\n".join(filled)
+    numbers = {"episodes": run["episodes"], "steps": run["steps"], "cores": found["cores"]}
+    numbers |= {"points": point["points"], "each": point["episodes"], "full": model["driver_full_at_workers"]}
+    numbers |= {"driver": driver, "bare": bare, "chunk": chunk, "wait": wait, "others": others_words(found)}
+    tables = {"audits": audit_table(found), "model": model_table(found)}
+    text = FIGURES.strip().format(
+        **numbers, **{name: f"{{{name}}}" for name in tables}, ratios=ratio_words(found)
+    )
+    filled = [one if one[0] in "{#" else textwrap.fill(one, 118) for one in text.split("\n\n")]
+    return "\n\n".join(filled).format(**tables)
 
 
 def with_figures(page: str, found: dict[str, Any]) -> str:
     """The page with these figures between its marks."""
     before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{figures(found)}\n{END}{rest.partition(END)[2]}"
+    return f"{before}{BEGIN}\n\n{figures(found)}\n\n{END}{rest.partition(END)[2]}"
 
 
 def model_table(found: dict[str, Any]) -> str:

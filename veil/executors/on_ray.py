@@ -130,7 +130,7 @@ class OnRay(Executor):
             for ref in on_its_way:
                 ray.cancel(ref, force=True)
 
-    def _outcomes(self, ready: Any, count: int, pace: "_Pace") -> list[Outcome]:
+    def _outcomes(self, ready: Any, count: int, pace: "_Pace") -> Sequence[Outcome]:
         """What became of each chunk of a task."""
         try:
             answer = self._ray.get(ready)
