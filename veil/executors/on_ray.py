@@ -210,7 +210,7 @@ def worker_environment(*, here: bool) -> dict[str, str]:
     Args:
         here: whether workers run on this machine, so that they find the same files.
     """
-    found = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ONE_THREAD), THREADS: "1"}
+    found = {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ONE_THREAD), THREADS: "1", "NPROC": "1"}
     found |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_ENABLE_X64": "1"}
     if "JAX_PLATFORMS" in os.environ:
         found["JAX_PLATFORMS"] = os.environ["JAX_PLATFORMS"]
