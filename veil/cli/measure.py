@@ -105,7 +105,7 @@ class Measure:
     def measured(
         self, system: "System", logs: "list[Recording]"
     ) -> "tuple[list[Measurement], dict[str, str]]":
-        """Measure one after another, or by workers, with progress on stderr; and what failed there, and why."""
+        """Measure one after another, or by workers, with progress on stderr; also what failed, and why."""
         from veil.recordings.measure import measure_all
 
         subjects, failed = [(self.model(system, log), log) for log in logs], dict[str, str]()
