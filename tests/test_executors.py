@@ -132,7 +132,17 @@ def test_an_edited_file_of_the_user_makes_another_audit_training_and_frontier(tm
     from veil.cli.subject import build_system
     from veil.learners import training
 
-    monkeypatch.setattr(training, "_train", lambda family, learner, policy, diary, *rest: diary.fingerprint)
+    class Seen(Exception):
+        def __init__(self, folder, mark, *rest):
+            self.mark = mark
+            raise self
+
+    def checkpoint(system):
+        with pytest.raises(Seen) as caught:
+            training.train(system, options, steps=2)
+        return caught.value.mark
+
+    monkeypatch.setattr(training, "RunLog", Seen)
     path, goal, options = tmp_path / "own_gain.py", FrontierGoal("noise", 1.0), TrainSettings()
     marks = []
     for words in ("one", "one", "two"):
@@ -143,7 +153,7 @@ def test_an_edited_file_of_the_user_makes_another_audit_training_and_frontier(tm
             (
                 messages.whole_fingerprint(system, 3),
                 messages.whole_fingerprint(system, lambda: 0),
-                training.train(system, options, steps=2),
+                checkpoint(system),
                 Policies(system, FrontierSettings(), lambda goal: tmp_path).fingerprint(goal),
                 Frontier(f"{path}:Mine").fingerprint(system),
             )
@@ -298,3 +308,25 @@ def test_trainings_by_workers_are_those_of_one_process_and_go_on(tmp_path, seen,
         assert (tmp_path / "there" / name / "metrics.jsonl").exists()
         assert not list((tmp_path / "there" / name).glob(".seen-*"))
     assert here.keys() == there.keys()
+
+
+def test_columns_of_the_reproduction_behind_a_failed_one_wait_and_the_others_are_measured(
+    tmp_path, monkeypatch
+):
+    from paper.reproduction import background_worker
+    from paper.reproduction.engine import Work
+    from paper.reproduction.options import FAST
+
+    seen, reports = [], []
+    monkeypatch.setattr(background_worker, "measure_column", lambda name, *place: seen.append(name))
+    work = Work(FAST, tmp_path, ("true", "ddpg_untrained", "noise"), lambda *line: reports.append(line))
+    names = [one.name for one in work.columns]
+    assert {"true", "ddpg", "noise", "ddpg_untrained"} <= set(names)
+    background_worker.by_workers(work, Shaky())
+    assert sorted(seen) == sorted(names) and seen.index("ddpg") < seen.index("noise")
+    seen.clear()
+    with pytest.raises(ChunkError) as caught:
+        background_worker.by_workers(work, Shaky(doomed="column ddpg"))
+    lost = {name for name in names if name.startswith("ddpg")} | {"noise"}
+    assert set(seen) == set(names) - lost
+    assert "column ddpg" in caught.value.reasons and "column noise" not in caught.value.reasons
