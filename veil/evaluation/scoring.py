@@ -17,7 +17,7 @@ from scipy.special import log_softmax, logsumexp
 
 from veil.leakage.confidence import stratified_limit
 from veil.results.parts import AtStep, Part
-from veil.stats import ERRORS, MISSED, Leakage, Mean, stratified_mean
+from veil.stats import ERRORS, MISSED, Leakage, Mean, stratified_mean, stratified_value
 from veil.systems.base import System
 
 PILOT_A, PILOT_B, MAIN, APART = range(4)
@@ -115,10 +115,10 @@ def repaired(forecast: Forecast) -> tuple[np.ndarray, tuple[tuple[float, float],
 
 def fit_repair(forecast: Forecast) -> tuple[float, float]:
     """The power and the mix with the best mean score, from a grid; a good filter keeps its power of 1."""
-    best, chosen = -np.inf, (1.0, 0.0)
+    best, chosen, mean = -np.inf, (1.0, 0.0), stratified_value(forecast.index, forecast.prior)
     for power in POWERS[::-1]:
         for mix, scores in zip(MIXES, forecast.mixed_scores(power, MIXES), strict=True):
-            score = stratified_mean(scores, forecast.index, forecast.prior).value
+            score = mean(scores)
             if score > best + 1e-9:
                 best, chosen = score, (float(power), float(mix))
     return chosen

@@ -35,6 +35,8 @@ TASK_SECONDS = 0.5  # that short chunks are sent together for: what a lost worke
 
 TASK_BYTES = 8_000_000  # that they bring along or give, at most
 
+LEAST_SECONDS = 0.1  # of a task, if there are chunks enough: shorter ones cost more to hand out
+
 SHARES = 3  # tasks per worker that the rest of a stage is cut into, so that all end at the same time
 
 START_UP = {
@@ -69,14 +71,16 @@ class OnRay(Executor):
             raise ExecutorError("Give at least 1 worker, or the address of a cluster.")
         self._ray, self._processors = ray, set[str]()
         self._counted, self._workers = -math.inf, 1
-        for name, value in START_UP.items():
-            os.environ.setdefault(name, value)
-        environment = {"env_vars": worker_environment(here=not address)}
-        given = {"runtime_env": environment, "log_to_driver": False, "logging_level": logging.ERROR}
-        if not address:
+        environment, outside = worker_environment(here=not address), dict(os.environ)
+        given: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address:
+            given["runtime_env"] = {"env_vars": environment}
+        else:
             given |= {"num_cpus": workers, "num_gpus": 0, "object_store_memory": OBJECT_STORE}
             given |= {"include_dashboard": False}
+            os.environ.update(environment)  # Ray's processes inherit it; a `runtime_env` would take seconds
         try:
+            os.environ.update({name: os.environ.get(name, value) for name, value in START_UP.items()})
             with warnings.catch_warnings():
                 # Ray starts its own programs: the copy of this process runs another program at once.
                 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
@@ -84,6 +88,10 @@ class OnRay(Executor):
         except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
             where = f"There is no Ray cluster at {address}" if address else "Ray does not start here"
             raise ExecutorError(f"{where}: {str(error).strip().splitlines()[0]}") from error
+        finally:
+            for name in environment.keys() & os.environ.keys():
+                del os.environ[name]
+            os.environ.update({name: outside[name] for name in environment if name in outside})
         # The wait for a lost worker is ours: a chunk that ends every worker must be named in the end.
         self._remote = ray.remote(max_retries=0, num_cpus=1)(compute_packed)
         self._ours = messages.versions()
@@ -113,7 +121,7 @@ class OnRay(Executor):
         try:
             while waiting or on_its_way:
                 self.check()
-                while waiting and len(on_its_way) < self.workers + 2:
+                while waiting and len(on_its_way) < pace.ahead(self.workers):
                     some = _next_task(waiting, pace.together(len(waiting), self.workers))
                     first = some[0][1]
                     try:
@@ -186,8 +194,12 @@ class _Pace:
 
     def together(self, left: int, workers: int) -> int:
         """How many of the chunks that are left make the next task."""
-        most = min(TASK_SECONDS / self._seconds, TASK_BYTES / self._bytes, left / (SHARES * workers))
-        return max(1, int(most))
+        share = max(left / (SHARES * workers), LEAST_SECONDS / self._seconds)
+        return max(1, int(min(TASK_SECONDS / self._seconds, TASK_BYTES / self._bytes, share)))
+
+    def ahead(self, workers: int) -> int:
+        """How many tasks are on their way; none waits for a worker while it is not known what they take."""
+        return workers + 2 * math.isfinite(self._seconds)
 
 
 class _Sent:
