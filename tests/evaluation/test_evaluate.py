@@ -1,15 +1,19 @@
 """The evaluation core, with true data of a gain loop: its bound is exact and quick to compute."""
 
 import threading
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.shaky import Shaky
+from veil.evaluation import evaluate as engine
 from veil.evaluation.audit import audit
 from veil.evaluation.episodes import side_by_side
 from veil.evaluation.evaluate import evaluate
+from veil.executors import InProcess
 from veil.policies import Counterfactual, GaussianNoise, Truth
 from veil.settings import AuditSettings
 from veil.systems import Gain, WithNoise
@@ -92,6 +96,20 @@ def test_an_interval_that_is_narrow_enough_ends_the_evaluation_early():
     wide = AuditSettings(steps=2, episodes=600, interval=10.0)
     found = evaluate(SYSTEM, Truth(SYSTEM), settings=wide)
     assert len(found.index) == 256 == len(found.records.index) == len(found.use.cost)
+
+
+@pytest.mark.parametrize(("interval", "episodes"), [(0.11, 512), (0.092, 768), (0.0, 1101)])
+def test_workers_bound_ahead_and_stop_where_one_process_does(interval, episodes, monkeypatch):
+    """They bound the first block beside the pilot, and two blocks at a time; no more is used of them."""
+    real = engine.bounder_candidates
+    monkeypatch.setattr(engine, "bounder_candidates", lambda *given: 2 * real(*given))  # so there are pilots
+    extent = replace(SETTINGS, steps=2, episodes=1101, interval=interval)
+    one, four = InProcess(), Shaky(workers=4)
+    here, there = (evaluate(SYSTEM, Truth(SYSTEM), settings=extent, executor=each) for each in (one, four))
+    assert len(here.index) == episodes == len(there.index)
+    assert here.leakage == there.leakage and same(here.records, there.records)
+    ahead = len(four.times.seconds) - len(one.times.seconds)
+    assert ahead == (4 if episodes == 512 else 0), "chunks of the block behind the stop"
 
 
 def test_stages_side_by_side_keep_their_order_and_overlap():

@@ -30,6 +30,7 @@ from veil.evaluation.episodes import (
     play_episodes,
     private_key,
     select_episodes,
+    side_by_side,
     silent,
 )
 from veil.evaluation.scoring import (
@@ -197,7 +198,12 @@ def evaluate(
             return timed("playing", lambda: play_episodes(where, policy, settings.steps, numbers, **given))
 
         def bounded(
-            bounder: LeakageBounder, played: Record, numbers: np.ndarray, length: int, stage: str
+            bounder: LeakageBounder,
+            played: Record,
+            numbers: np.ndarray,
+            length: int,
+            stage: str,
+            progress: Progress = progress,
         ) -> TwoSidedBound:
             at, rows = jnp.asarray(length, jnp.int32), np.arange(len(numbers))
 
@@ -212,24 +218,40 @@ def evaluate(
                 lambda: in_batches(stage, bound_batch, shared, own, rows, progress, **given).value,
             )
 
-        def choose(bounders: tuple[LeakageBounder, ...]) -> LeakageBounder | None:
-            """The first that is narrow enough on pilot episodes, else the narrowest."""
+        def block(
+            bounder: LeakageBounder, start: int, end: int, progress: Progress = progress
+        ) -> TwoSidedBound:
+            """Both sides of these episodes."""
+            assert records is not None  # they have been played
+            rows, stage = np.arange(start, end), f"{bounder.name}, {end} of {len(index)}"
+            some = select_episodes(records, rows)
+            return bounded(bounder, some, numbers[rows], settings.steps, stage, progress)
+
+        def choose(bounders: tuple[LeakageBounder, ...]) -> tuple[LeakageBounder | None, list[TwoSidedBound]]:
+            """The first that is narrow enough on pilot episodes, else the narrowest; and what it bounded."""
             if len(bounders) < 2:
-                return bounders[0] if bounders else None
+                return (bounders[0] if bounders else None), []
             numbers = np.arange(PILOT, PILOT + PILOTS)
             pilots = played(numbers, "playing pilots")
             limit = width_limit(float(-np.exp(log_prior) @ log_prior))
-            best, width = (np.inf, bounders[0]), np.inf
+            best, width = (np.inf, (bounders[0], [])), np.inf
             for bounder in bounders:
                 if bounder.particles >= MANY and width > HOPELESS * limit:
                     continue
-                stage = f"pilot: {bounder.name}, {bounder.particles}"
-                found = bounded(bounder, pilots, numbers, settings.steps, stage)
+
+                def pilot(told: Progress, one: LeakageBounder = bounder) -> TwoSidedBound:
+                    stage = f"pilot: {one.name}, {one.particles}"
+                    return bounded(one, pilots, numbers, settings.steps, stage, told)
+
+                jobs: list[Callable[[Progress], TwoSidedBound]] = [pilot]
+                if several and bounder is bounders[0]:  # the other workers would wait for the pilot
+                    jobs.append(lambda told: block(bounders[0], 0, looks[0], told))
+                found, *blocks = side_by_side(jobs, progress, executor, at_once=len(jobs))
                 scored = score(found, np.asarray(pilots.index), log_prior, method=bounder.method)
                 width = float(np.nan_to_num(scored.leakage.width, nan=np.inf) + scored.bad.mean())
                 if width < 0.5 * limit:
-                    return bounder
-                best = min(best, (width, bounder), key=lambda pair: pair[0])
+                    return bounder, blocks
+                best = min(best, (width, (bounder, blocks)), key=lambda pair: pair[0])
             return best[1]
 
         if records is None:
@@ -241,18 +263,15 @@ def evaluate(
         index = np.asarray(records.index)
         unbounded = candidates == 0 or float(where.error) > 0
         bounders = () if unbounded else bounder_candidates(plant, seen, where.believed)
-        bounder = choose(bounders[:candidates])
+        several = executor is not None and executor.remote and executor.workers > 1
+        looks: tuple[int, ...] = _looks(len(index), settings)
+        bounder, blocks = choose(bounders[:candidates])
 
         bound, scored, times = None, unknown(index, log_prior), ()
         if bounder is not None:
-            blocks, looks = list[TwoSidedBound](), _looks(len(index), settings)
-            together, seen_so_far = _looks_together(executor), 0
-            while looks:  # until the interval is narrow enough or the time is over
-                ends, looks = looks[:together], looks[together:]
-                rows = np.arange(seen_so_far, ends[-1])
-                stage = f"{bounder.name}, {ends[-1]} of {len(index)}"
-                block = select_episodes(records, rows)
-                blocks.append(bounded(bounder, block, numbers[rows], settings.steps, stage))
+            blocks = blocks or [block(bounder, 0, looks[0])]
+            ends, looks, seen_so_far = looks[:1], looks[1:], 0
+            while ends:  # until the interval is narrow enough or the time is over
                 whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
                 for seen_so_far in ends:
                     bound = jax.tree.map(lambda leaf, end=seen_so_far: leaf[:end], whole)
@@ -264,6 +283,9 @@ def evaluate(
                     if narrow or time.monotonic() - began > settings.seconds:
                         looks = ()
                         break
+                count = _looks_together(executor)
+                ends, looks = looks[:count], looks[count:]
+                blocks += [block(bounder, seen_so_far, ends[-1])] if ends else []
             index = index[: len(scored.forecast.index)]
             records = select_episodes(records, np.arange(len(index)))
             rows = np.arange(min(EPISODE_BLOCK, len(index)))
