@@ -266,7 +266,7 @@ def measure_frontier(study: Study, found: dict[str, Any]) -> list[dict[str, Any]
 
 
 def measure_kills(study: Study, found: dict[str, Any]) -> dict[str, Any]:
-    """An audit of an eighth of the episodes, while workers are killed at random: one, when two chunks came."""
+    """An audit of an eighth of the episodes; a worker is killed at random each time that two chunks came."""
     del found
     study = shorter(study)
     over, killed, dice = threading.Event(), list[int](), random.Random(0)

@@ -173,15 +173,15 @@ def test_chunks_of_a_task_are_computed_one_by_one_and_only_the_failed_one_is_tol
 
 def test_a_task_has_as_many_chunks_as_take_half_a_second_and_all_workers_end_together():
     pace = _Pace()
-    assert pace.together(1000, 2) == 1 and pace.ahead(2) == 2, "nothing is known"
+    assert [pace.together(1000, 2), *(pace.ahead(2, others) for others in (0, 1, 5))] == [1, 2, 1, 1]
     pace.took(3.0)  # it compiled
     assert pace.together(1000, 2) == 1
     pace.took(0.04)
     pace.took(0.05)
     assert pace.together(1000, 2) == 12
-    assert pace.together(36, 2) == 6 and pace.together(5, 2) == 2, "a tenth of a second is worth a task"
+    assert pace.together(48, 2) == 8 and pace.together(5, 2) == 6, "a quarter of a second is worth a task"
     pace.weigh(2e6)
-    assert pace.together(1000, 2) == 4 and pace.ahead(2) == 4
+    assert pace.together(1000, 2) == 5 and pace.ahead(2, 5) == 4
 
 
 def test_chunks_share_a_task_if_they_share_their_first_arguments_and_have_not_lost_a_worker():

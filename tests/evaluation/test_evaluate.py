@@ -3,6 +3,7 @@
 import threading
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tests.shaky import Shaky
 from veil.evaluation import evaluate as engine
 from veil.evaluation.audit import audit
+from veil.evaluation.bounds import LeakageBounder
 from veil.evaluation.episodes import side_by_side
 from veil.evaluation.evaluate import evaluate
 from veil.executors import InProcess
@@ -98,18 +100,37 @@ def test_an_interval_that_is_narrow_enough_ends_the_evaluation_early():
     assert len(found.index) == 256 == len(found.records.index) == len(found.use.cost)
 
 
-@pytest.mark.parametrize(("interval", "episodes"), [(0.11, 512), (0.092, 768), (0.0, 1101)])
-def test_workers_bound_ahead_and_stop_where_one_process_does(interval, episodes, monkeypatch):
-    """They bound the first block beside the pilot, and two blocks at a time; no more is used of them."""
+class Coarse(LeakageBounder):
+    """Charges five nats too much."""
+
+    inner: LeakageBounder
+
+    @property
+    def name(self):
+        return "coarse"
+
+    def bound(self, *given, **more):
+        found = self.inner.bound(*given, **more)
+        return eqx.tree_at(lambda one: one.pinned, found, found.pinned + 5.0)
+
+
+@pytest.mark.parametrize(("interval", "episodes"), [(0.11, 512), (0.0, 1101)])
+@pytest.mark.parametrize("first", [lambda exact: exact, Coarse], ids=["first way", "second way"])
+def test_workers_stop_where_one_process_does_and_use_what_fits_of_what_they_did_beside_the_pilot(
+    interval, episodes, first, monkeypatch
+):
     real = engine.bounder_candidates
-    monkeypatch.setattr(engine, "bounder_candidates", lambda *given: 2 * real(*given))  # so there are pilots
+    monkeypatch.setattr(
+        engine,
+        "bounder_candidates",
+        lambda *given: tuple(make(*real(*given)) for make in (first, lambda exact: exact)),
+    )
     extent = replace(SETTINGS, steps=2, episodes=1101, interval=interval)
-    one, four = InProcess(), Shaky(workers=4)
-    here, there = (evaluate(SYSTEM, Truth(SYSTEM), settings=extent, executor=each) for each in (one, four))
+    one, two = InProcess(), Shaky(workers=2)
+    here, there = (evaluate(SYSTEM, Truth(SYSTEM), settings=extent, executor=each) for each in (one, two))
     assert len(here.index) == episodes == len(there.index)
     assert here.leakage == there.leakage and same(here.records, there.records)
-    ahead = len(four.times.seconds) - len(one.times.seconds)
-    assert ahead == (4 if episodes == 512 else 0), "chunks of the block behind the stop"
+    assert len(two.times.seconds) - len(one.times.seconds) == (4 if first is Coarse else 0)
 
 
 def test_stages_side_by_side_keep_their_order_and_overlap():

@@ -8,7 +8,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -21,7 +22,6 @@ from scipy.special import log_softmax
 from veil.attacks.kalman import MisspecifiedPolicy
 from veil.evaluation.bounds import MANY, LeakageBounder, bounder_candidates
 from veil.evaluation.episodes import (
-    BATCH,
     PILOT,
     Progress,
     episode_numbers,
@@ -198,12 +198,7 @@ def evaluate(
             return timed("playing", lambda: play_episodes(where, policy, settings.steps, numbers, **given))
 
         def bounded(
-            bounder: LeakageBounder,
-            played: Record,
-            numbers: np.ndarray,
-            length: int,
-            stage: str,
-            progress: Progress = progress,
+            bounder: LeakageBounder, played: Record, numbers: np.ndarray, length: int, stage: str
         ) -> TwoSidedBound:
             at, rows = jnp.asarray(length, jnp.int32), np.arange(len(numbers))
 
@@ -218,40 +213,24 @@ def evaluate(
                 lambda: in_batches(stage, bound_batch, shared, own, rows, progress, **given).value,
             )
 
-        def block(
-            bounder: LeakageBounder, start: int, end: int, progress: Progress = progress
-        ) -> TwoSidedBound:
-            """Both sides of these episodes."""
-            assert records is not None  # they have been played
-            rows, stage = np.arange(start, end), f"{bounder.name}, {end} of {len(index)}"
-            some = select_episodes(records, rows)
-            return bounded(bounder, some, numbers[rows], settings.steps, stage, progress)
-
-        def choose(bounders: tuple[LeakageBounder, ...]) -> tuple[LeakageBounder | None, list[TwoSidedBound]]:
-            """The first that is narrow enough on pilot episodes, else the narrowest; and what it bounded."""
+        def choose(bounders: tuple[LeakageBounder, ...]) -> LeakageBounder | None:
+            """The first that is narrow enough on pilot episodes, else the narrowest."""
             if len(bounders) < 2:
-                return (bounders[0] if bounders else None), []
+                return bounders[0] if bounders else None
             numbers = np.arange(PILOT, PILOT + PILOTS)
             pilots = played(numbers, "playing pilots")
             limit = width_limit(float(-np.exp(log_prior) @ log_prior))
-            best, width = (np.inf, (bounders[0], [])), np.inf
+            best, width = (np.inf, bounders[0]), np.inf
             for bounder in bounders:
                 if bounder.particles >= MANY and width > HOPELESS * limit:
                     continue
-
-                def pilot(told: Progress, one: LeakageBounder = bounder) -> TwoSidedBound:
-                    stage = f"pilot: {one.name}, {one.particles}"
-                    return bounded(one, pilots, numbers, settings.steps, stage, told)
-
-                jobs: list[Callable[[Progress], TwoSidedBound]] = [pilot]
-                if several and bounder is bounders[0]:  # the other workers would wait for the pilot
-                    jobs.append(lambda told: block(bounders[0], 0, looks[0], told))
-                found, *blocks = side_by_side(jobs, progress, executor, at_once=len(jobs))
+                stage = f"pilot: {bounder.name}, {bounder.particles}"
+                found = bounded(bounder, pilots, numbers, settings.steps, stage)
                 scored = score(found, np.asarray(pilots.index), log_prior, method=bounder.method)
                 width = float(np.nan_to_num(scored.leakage.width, nan=np.inf) + scored.bad.mean())
                 if width < 0.5 * limit:
-                    return bounder, blocks
-                best = min(best, (width, (bounder, blocks)), key=lambda pair: pair[0])
+                    return bounder
+                best = min(best, (width, bounder), key=lambda pair: pair[0])
             return best[1]
 
         if records is None:
@@ -262,30 +241,33 @@ def evaluate(
             numbers = first_episode + np.arange(len(records.index))
         index = np.asarray(records.index)
         unbounded = candidates == 0 or float(where.error) > 0
-        bounders = () if unbounded else bounder_candidates(plant, seen, where.believed)
-        several = executor is not None and executor.remote and executor.workers > 1
-        looks: tuple[int, ...] = _looks(len(index), settings)
-        bounder, blocks = choose(bounders[:candidates])
+        bounders = tuple([] if unbounded else bounder_candidates(plant, seen, where.believed))[:candidates]
+        looks, jobs = _looks(len(index), settings), list[Callable[[Progress], Any]]()
+        jobs.append(lambda _: choose(bounders))
+        if len(bounders) > 1 and executor is not None and executor.remote and executor.workers > 1:
+            # The other workers would wait for the pilot: they begin with the way that is mostly chosen.
+            some, stage = select_episodes(records, np.arange(looks[0])), f"{bounders[0].name}, {looks[0]}"
+            first = (bounders[0], some, numbers[: looks[0]], settings.steps, f"{stage} of {len(index)}")
+            jobs.append(lambda _: bounded(*first))
+        bounder, *ahead = side_by_side(jobs, progress, executor, at_once=len(jobs))
 
         bound, scored, times = None, unknown(index, log_prior), ()
         if bounder is not None:
-            blocks = blocks or [block(bounder, 0, looks[0])]
-            ends, looks, seen_so_far = looks[:1], looks[1:], 0
-            while ends:  # until the interval is narrow enough or the time is over
-                whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
-                for seen_so_far in ends:
-                    bound = jax.tree.map(lambda leaf, end=seen_so_far: leaf[:end], whole)
-                    scored = score(
-                        bound, index[:seen_so_far], log_prior, method=bounder.method, planned=len(index)
-                    )
-                    leakage = scored.leakage
-                    narrow = leakage.high - leakage.low <= settings.interval
-                    if narrow or time.monotonic() - began > settings.seconds:
-                        looks = ()
-                        break
-                count = _looks_together(executor)
-                ends, looks = looks[:count], looks[count:]
-                blocks += [block(bounder, seen_so_far, ends[-1])] if ends else []
+            blocks = list[TwoSidedBound]()
+            ahead = ahead if bounder is next(iter(bounders), None) else []
+            for rows in (np.arange(*ends) for ends in pairwise((0, *looks))):  # until that is enough
+                stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
+                block = select_episodes(records, rows)
+                blocks.append(
+                    ahead.pop() if ahead else bounded(bounder, block, numbers[rows], settings.steps, stage)
+                )
+                bound = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+                seen_so_far = index[: rows[-1] + 1]
+                scored = score(bound, seen_so_far, log_prior, method=bounder.method, planned=len(index))
+                narrow = scored.leakage.high - scored.leakage.low <= settings.interval
+                late = time.monotonic() - began > settings.seconds
+                if narrow or late:
+                    break
             index = index[: len(scored.forecast.index)]
             records = select_episodes(records, np.arange(len(index)))
             rows = np.arange(min(EPISODE_BLOCK, len(index)))
@@ -308,20 +290,13 @@ def evaluate(
 
 
 def _looks(episodes: int, settings: AuditSettings) -> tuple[int, ...]:
-    """Numbers of episodes after which the stopping rule is asked.
+    """Numbers of episodes after which it is asked whether the interval is narrow or the time over.
 
     Where all are wanted, one look is enough to find what no further episode could make narrower.
     """
     blocks = range(EPISODE_BLOCK, episodes, EPISODE_BLOCK)
     stops = settings.interval > 0.0 or settings.seconds < math.inf
     return (*(blocks if stops else blocks[:1]), episodes)
-
-
-def _looks_together(executor: Executor | None) -> int:
-    """Blocks of episodes between two looks that are bounded at once, so that no worker waits for the rule."""
-    if executor is None or not executor.remote:
-        return 1
-    return max(1, 2 * executor.workers * BATCH // EPISODE_BLOCK)
 
 
 def log_prior_of(system: System) -> np.ndarray:

@@ -33,9 +33,9 @@ POLL = 0.5  # seconds after which Ctrl-C is noticed, and machines are counted ag
 
 TASK_SECONDS = 0.5  # that short chunks are sent together for: what a lost worker costs at most, or its chunk
 
-TASK_BYTES = 8_000_000  # that they bring along or give, at most
+TASK_BYTES = 10_000_000  # that they bring along or give, at most
 
-LEAST_SECONDS = 0.1  # of a task, if there are chunks enough: shorter ones cost more to hand out
+LEAST_SECONDS = 0.25  # of a task, if there are chunks enough: shorter ones cost more to hand out
 
 SHARES = 3  # tasks per worker that the rest of a stage is cut into, so that all end at the same time
 
@@ -70,7 +70,7 @@ class OnRay(Executor):
         if not address and workers < 1:
             raise ExecutorError("Give at least 1 worker, or the address of a cluster.")
         self._ray, self._processors = ray, set[str]()
-        self._counted, self._workers = -math.inf, 1
+        self._counted, self._workers, self._open = -math.inf, 1, list[_Flying]()
         environment, outside = worker_environment(here=not address), dict(os.environ)
         given: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address:
@@ -117,11 +117,12 @@ class OnRay(Executor):
     def outcomes(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Outcome]]:
         """As workers finish; a few more tasks than workers are on their way."""
         ray, sent, pace = self._ray, _Sent(self._ray), _Pace()
-        waiting, on_its_way = deque(enumerate(chunks)), dict[Any, list[int]]()
+        waiting, on_its_way = deque(enumerate(chunks)), _Flying()
+        self._open.append(on_its_way)
         try:
             while waiting or on_its_way:
                 self.check()
-                while waiting and len(on_its_way) < pace.ahead(self.workers):
+                while waiting and len(on_its_way) < pace.ahead(self.workers, self._others(on_its_way)):
                     some = _next_task(waiting, pace.together(len(waiting), self.workers))
                     first = some[0][1]
                     try:
@@ -135,8 +136,13 @@ class OnRay(Executor):
                     places = on_its_way.pop(ready)
                     yield from zip(places, self._outcomes(ready, len(places), pace), strict=True)
         finally:
+            self._open.remove(on_its_way)
             for ref in on_its_way:
                 ray.cancel(ref, force=True)
+
+    def _others(self, mine: "_Flying") -> int:
+        """Tasks of other stages that are on their way."""
+        return sum(len(each) for each in list(self._open) if each is not mine)
 
     def _outcomes(self, ready: Any, count: int, pace: "_Pace") -> Sequence[Outcome]:
         """What became of each chunk of a task."""
@@ -164,6 +170,12 @@ class OnRay(Executor):
     def close(self) -> None:
         """Leave the cluster, or end the processes on this machine."""
         self._ray.shutdown()
+
+
+class _Flying(dict[Any, list[int]]):
+    """Tasks of a stage that are on their way, and the places of their chunks; it equals itself only."""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
 
 def _next_task(waiting: deque[tuple[int, Chunk]], most: int) -> list[tuple[int, Chunk]]:
@@ -197,9 +209,16 @@ class _Pace:
         share = max(left / (SHARES * workers), LEAST_SECONDS / self._seconds)
         return max(1, int(min(TASK_SECONDS / self._seconds, TASK_BYTES / self._bytes, share)))
 
-    def ahead(self, workers: int) -> int:
-        """How many tasks are on their way; none waits for a worker while it is not known what they take."""
-        return workers + 2 * math.isfinite(self._seconds)
+    def ahead(self, workers: int, others: int) -> int:
+        """How many tasks may be on their way.
+
+        Until it is known what a chunk takes, no more than there are idle workers: each of them would compile.
+
+        Args:
+            workers: that there are.
+            others: tasks of other stages on their way.
+        """
+        return workers + 2 if math.isfinite(self._seconds) else max(1, workers - others)
 
 
 class _Sent:
