@@ -70,7 +70,7 @@ class OnRay(Executor):
         if not address and workers < 1:
             raise ExecutorError("Give at least 1 worker, or the address of a cluster.")
         self._ray, self._processors = ray, set[str]()
-        self._counted, self._workers, self._open = -math.inf, 1, list[_Flying]()
+        self._counted, self._workers, self._open = -math.inf, 1, dict[int, dict[Any, list[int]]]()
         environment, outside = worker_environment(here=not address), dict(os.environ)
         given: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address:
@@ -117,8 +117,8 @@ class OnRay(Executor):
     def outcomes(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Outcome]]:
         """As workers finish; a few more tasks than workers are on their way."""
         ray, sent, pace = self._ray, _Sent(self._ray), _Pace()
-        waiting, on_its_way = deque(enumerate(chunks)), _Flying()
-        self._open.append(on_its_way)
+        waiting, on_its_way = deque(enumerate(chunks)), dict[Any, list[int]]()
+        self._open[id(on_its_way)] = on_its_way
         try:
             while waiting or on_its_way:
                 self.check()
@@ -136,13 +136,13 @@ class OnRay(Executor):
                     places = on_its_way.pop(ready)
                     yield from zip(places, self._outcomes(ready, len(places), pace), strict=True)
         finally:
-            self._open.remove(on_its_way)
+            del self._open[id(on_its_way)]
             for ref in on_its_way:
                 ray.cancel(ref, force=True)
 
-    def _others(self, mine: "_Flying") -> int:
+    def _others(self, mine: dict[Any, list[int]]) -> int:
         """Tasks of other stages that are on their way."""
-        return sum(len(each) for each in list(self._open) if each is not mine)
+        return sum(len(each) for each in list(self._open.values()) if each is not mine)
 
     def _outcomes(self, ready: Any, count: int, pace: "_Pace") -> Sequence[Outcome]:
         """What became of each chunk of a task."""
@@ -170,12 +170,6 @@ class OnRay(Executor):
     def close(self) -> None:
         """Leave the cluster, or end the processes on this machine."""
         self._ray.shutdown()
-
-
-class _Flying(dict[Any, list[int]]):
-    """Tasks of a stage that are on their way, and the places of their chunks; it equals itself only."""
-
-    __eq__, __hash__ = object.__eq__, object.__hash__
 
 
 def _next_task(waiting: deque[tuple[int, Chunk]], most: int) -> list[tuple[int, Chunk]]:
