@@ -13,8 +13,9 @@ import pytest
 
 from tests import shaky
 from tests.shaky import CALLS, Shaky, Sums
+from veil.evaluation import audit as engine
 from veil.evaluation.audit import audit
-from veil.evaluation.episodes import side_by_side
+from veil.evaluation.episodes import side_by_side, simulate
 from veil.executors import Chunk, ChunkError, ExecutorError, InProcess, OnRay, messages, run_chunks
 from veil.executors.base import TRIES, StoppedError, chunk_fingerprints
 from veil.executors.on_ray import _next_task, _Pace, compute_packed
@@ -29,9 +30,12 @@ from veil.settings import (
     FrontierSettings,
     ObjectiveWeights,
     PolicyDesign,
+    SimulateSettings,
     TrainSettings,
 )
 from veil.systems import Gain
+from veil.systems.scenarios import nominal
+from veil.types import as_float64
 
 SCALE = (jnp.asarray(2.0),)
 
@@ -330,3 +334,20 @@ def test_columns_of_the_reproduction_behind_a_failed_one_wait_and_the_others_are
     lost = {name for name in names if name.startswith("ddpg")} | {"noise"}
     assert set(seen) == set(names) - lost
     assert "column ddpg" in caught.value.reasons and "column noise" not in caught.value.reasons
+
+
+def test_a_worker_trains_the_classifier_that_this_process_would():
+    settings = AuditSettings(steps=5, training=64)
+    with jax.enable_x64(True):
+        system = as_float64(Gain())
+        policy = as_float64(GaussianNoise(system, jnp.asarray([0.3])))
+        records = simulate(system, policy, SimulateSettings(episodes=66, steps=5))
+        here, there = (
+            engine.learned_attack(
+                engine._Job(system, policy, settings, lambda *line: None, Store(), executor),
+                nominal(system),
+                records,
+            )
+            for executor in (InProcess(), Shaky(loses=0.2))
+        )
+    assert replace(here, seconds=0.0) == replace(there, seconds=0.0) and "validation" in here.note
