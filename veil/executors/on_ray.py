@@ -194,7 +194,7 @@ class _Pace:
         """Note what a chunk took. The least counts, because the first of each worker compiles."""
         self._seconds = max(min(self._seconds, seconds), 1e-4)
 
-    def weigh(self, size: float) -> None:
+    def weigh(self, size: float | int) -> None:
         """Note how many bytes a chunk brings along, or gives."""
         self._bytes = max(self._bytes, size)
 
