@@ -1,20 +1,21 @@
 """Audits, frontiers and trainings by Ray workers: time, the same bits, losses, and a model of how it goes on.
 
-    python -m paper.study_workers --out build/studies/workers.json             # all parts, about half an hour
-    python -m paper.study_workers --out paper/workers.json --only audit model  # some of them; others are kept
+    python -m paper.study_workers --out build/studies/workers.json  # all parts, about half an hour
+    python -m paper.study_workers --out paper/workers.json --only audit frontier model --page docs/workers.md
 
-Needs the extra `ray`. The figures of docs/workers.md are those of paper/workers.json.
+Needs the extra `ray`. The second line measures some parts, keeps the others, and writes the figures into the
+page.
 """
 
 import hashlib
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,9 +45,15 @@ PARTS: tuple[Part, ...] = (
     *("audit", "pairs", "frontier", "kills", "node", "failing", "interrupt", "training", "model"),
 )
 
-EPISODES, STEPS, KILLS = 8192, 20, 20
+EPISODES, STEPS, KILLS = 8192, 50, 20
+
+POINT_EPISODES = 1024  # of each point of the frontier
 
 WORKERS = (1, 2, 4)
+
+QUIET = 0.05  # of the processor time of the machine that others may use
+
+BEGIN, END = "<!-- begin of the figures -->", "<!-- end of the figures -->"
 
 
 @dataclass(frozen=True)
@@ -57,11 +64,13 @@ class Study:
         out: file of the figures; parts that are not measured stay as they are in it.
         only: parts to measure.
         episodes: of the audits.
+        page: whose figures are written anew in the end.
     """
 
     out: Path = Path("build/studies/workers.json")
     only: tuple[Part, ...] = PARTS
     episodes: int = EPISODES
+    page: Path | None = None
 
 
 def main(study: Study) -> None:
@@ -78,6 +87,9 @@ def main(study: Study) -> None:
         print(json.dumps(made, indent=1, default=str)[:2000], flush=True)
         found = {**found, part: made, "cores": os.cpu_count()}
         write_json(study.out, found)
+    if study.page is not None:
+        text = study.page.read_text(encoding="utf-8")
+        study.page.write_text(with_figures(text, read(study.out)), encoding="utf-8")
 
 
 def digest(*arrays: Any) -> str:
@@ -120,38 +132,58 @@ def timed(count: int, work: Callable[[Executor], str]) -> dict[str, Any]:
         count: of workers; 0 for this process.
         work: gives a digest of its result.
     """
-    load, began, cpu = os.getloadavg()[0], time.monotonic(), processor_seconds()
+    before = time.monotonic()
     with workers(count) as executor:
-        started = time.monotonic() - began
+        began, ours, all_of_us = time.monotonic(), processor_seconds(), busy_seconds()
         mark = work(executor)
-        working = time.monotonic() - began - started
-        times = executor.times
-        memory = max(worker_memory(), default=0.0)
+        working = time.monotonic() - began
+        spent = {name: now - ours.get(name, 0.0) for name, now in processor_seconds().items()}
+        others = max(0.0, busy_seconds() - all_of_us - sum(spent.values()))
+        times, memory = executor.times, max(worker_memory(), default=0.0)
     return {
         "workers": count,
         "digest": mark,
-        "start_seconds": started,
+        "start_seconds": began - before,
         "first_result_seconds": times.first,
         "seconds": working,
-        "processor_seconds": processor_seconds() - cpu,
         "chunks": len(times.seconds),
         "computing_seconds": sum(times.seconds),
         "worker_processor_seconds": times.processor,
         "overhead": 1.0 - sum(times.seconds) / (max(1, count) * working) if count else None,
         "lost": times.lost,
         "worker_megabytes": memory,
-        "load_before": load,
+        "processor_seconds": spent,
+        "others": others / (working * (os.cpu_count() or 1)),
     }
 
 
-def processor_seconds() -> float:
-    """Of this process and of all children that have ended."""
-    each = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in each)
+KINDS = (("ray::compute_packed", "workers"), ("ray::IDLE", "workers"), ("raylet/raylet ", "raylet"))
 
 
-def descendants(name: str) -> list[tuple[int, float]]:
-    """Processes that descend from this one and whose command begins so: id and resident megabytes."""
+def processor_seconds() -> dict[str, float]:
+    """Of this process, the driver, and of those that descend from it, by what they are."""
+    found, tick = dict[str, float](), os.sysconf("SC_CLK_TCK")
+    for pid, words in (*((pid, words) for pid, _, words in descendants()), (os.getpid(), "")):
+        kind = next((name for part, name in KINDS if part in words), "rest of Ray") if words else "driver"
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        ended = fields[13:15] if kind == "raylet" else ()  # of workers that it started
+        found[kind] = found.get(kind, 0.0) + sum(map(int, fields[11:13])) / tick
+        found["workers"] = found.get("workers", 0.0) + sum(map(int, ended)) / tick
+    return found
+
+
+def busy_seconds() -> float:
+    """That all processors of this machine have worked, or were taken away by its host."""
+    words = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()
+    user, nice, system, _, _, interrupts, soft, stolen = map(int, words[1:9])
+    return (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
+
+
+def descendants() -> list[tuple[int, float, str]]:
+    """Processes that descend from this one: id, resident megabytes and command."""
     command = ["ps", "-eo", "pid,ppid,rss,args"]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 3) for line in listing.splitlines()[1:]]
@@ -162,24 +194,27 @@ def descendants(name: str) -> list[tuple[int, float]]:
             pid = parents.get(pid, 0)
         return pid == os.getpid()
 
-    return [
-        (int(row[0]), int(row[2]) / 1024) for row in rows if row[3].startswith(name) and is_ours(int(row[0]))
-    ]
+    mine = [row for row in rows if int(row[0]) != os.getpid() and is_ours(int(row[0]))]
+    return [(int(row[0]), int(row[2]) / 1024, row[3]) for row in mine if not row[3].startswith("ps ")]
 
 
 def worker_memory() -> list[float]:
     """Resident megabytes of the workers."""
-    return [size for _, size in descendants("ray::")]
+    return [
+        size for _, size, words in descendants() if words.startswith(("ray::compute_packed", "ray::IDLE"))
+    ]
 
 
-def audited(study: Study, store: Store | None = None) -> Callable[[Executor], str]:
-    """The audit of the study: noise on the platoon."""
+def audited(study: Study) -> Callable[[Executor], str]:
+    """The audit of the study: noise on the platoon. Like the command, it keeps its chunks in a folder."""
     system = Platoon()
     policy = GaussianNoise(system, jnp.asarray([0.25, 0.43]))
     settings = AuditSettings(steps=STEPS, episodes=study.episodes, assisted=False)
 
     def work(executor: Executor) -> str:
-        return audit_digest(audit(system, policy, settings, executor=executor, store=store))
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(Path(folder), "audit")
+            return audit_digest(audit(system, policy, settings, executor=executor, store=store))
 
     return work
 
@@ -188,7 +223,8 @@ def measure_audit(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
     """One audit without Ray, and with 1, 2 and 4 workers. A short one before compiles the programs."""
     del found
     timed(1, audited(Study(episodes=320)))
-    return [timed(count, audited(study)) for count in (0, *WORKERS)]
+    about = {"episodes": study.episodes, "steps": STEPS}
+    return [timed(count, audited(study)) | about for count in (0, *WORKERS)]
 
 
 def measure_pairs(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -205,7 +241,8 @@ def shorter(study: Study) -> Study:
 def measure_frontier(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
     """A frontier of the eight points of noise, with 1 and 2 workers; the first pass compiles."""
     del found
-    extent = FrontierSettings(kinds=("noise",), episodes=min(512, study.episodes), steps=STEPS)
+    episodes = min(POINT_EPISODES, study.episodes)
+    extent = FrontierSettings(kinds=("noise",), episodes=episodes, steps=STEPS)
 
     def work(executor: Executor) -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -224,24 +261,29 @@ def measure_frontier(study: Study, found: dict[str, Any]) -> list[dict[str, Any]
         return ""
 
     timed(1, warm)
-    return [timed(count, work) for count in (1, 2)]
+    about = {"episodes": episodes, "steps": STEPS, "points": len(extent.goals)}
+    return [timed(count, work) | about for count in (1, 2)]
 
 
 def measure_kills(study: Study, found: dict[str, Any]) -> dict[str, Any]:
-    """An audit of a quarter of the episodes, while workers are killed at random."""
+    """An audit of an eighth of the episodes; a worker is killed at random each time that two chunks came."""
     del found
-    study = Study(episodes=max(256, study.episodes // 4))
+    study = shorter(study)
     over, killed, dice = threading.Event(), list[int](), random.Random(0)
 
-    def kill() -> None:
-        while len(killed) < KILLS and not over.wait(1.0):
-            busy = [pid for pid, _ in descendants("ray::compute_packed")]
+    def kill(executor: Executor) -> None:
+        done = 0
+        while len(killed) < KILLS and not over.wait(dice.uniform(0.1, 1.0)):
+            if len(executor.times.seconds) < done:
+                continue
+            done = len(executor.times.seconds) + 2
+            busy = [pid for pid, _, words in descendants() if words.startswith("ray::compute_packed")]
             if busy:
                 killed.append(dice.choice(busy))
                 os.kill(killed[-1], signal.SIGKILL)
 
     def work(executor: Executor) -> str:
-        killer = threading.Thread(target=kill)
+        killer = threading.Thread(target=kill, args=(executor,))
         killer.start()
         try:
             return audited(study)(executor)
@@ -387,22 +429,21 @@ SIZES = (0, 400_000)  # bytes that a chunk brings along
 def measure_model(study: Study, found: dict[str, Any]) -> dict[str, Any]:
     """Rate of chunks that one driver can hand out, and what follows for more workers than we have.
 
-    The model: a chunk takes c seconds on a worker, and the driver needs d seconds to pack, send, receive and
-    keep it, one at a time. W workers then do min(W / (c + o), 1 / d) chunks per second, o being what a worker
-    waits between two chunks. Start-up adds s seconds once.
+    The model: a chunk takes c seconds on a worker, and the driver needs d seconds of its processor to pack,
+    send, receive, keep and score it, one at a time. W workers then do min(W / (c + o), 1 / d) chunks per
+    second, o being what a worker waits per chunk. d is that of the audit with one worker.
     """
     rates = dict[str, float]()
     with OnRay(2) as executor:
-        run_chunks(executor, [Chunk("first", nothing, (), lambda: (np.zeros(1), np.zeros(1)))] * 20)
+        run_chunks(executor, empty(20, 1))
         for size in SIZES:
-            content, count = np.zeros(max(1, size // 8)), 300
-            began, cpu = time.monotonic(), time.process_time()
-            run_chunks(executor, [Chunk("empty", nothing, (), lambda it=content: (np.zeros(1), it))] * count)
+            count, began, cpu = 600, time.monotonic(), time.process_time()
+            run_chunks(executor, empty(count, max(1, size // 8)))
             rates[f"seconds_per_chunk_of_{size}_bytes"] = (time.monotonic() - began) / count
             rates[f"driver_seconds_per_chunk_of_{size}_bytes"] = (time.process_time() - cpu) / count
     one = next(run for run in found["audit"] if run["workers"] == 1)
     chunk = one["computing_seconds"] / one["chunks"]
-    driver = rates[f"driver_seconds_per_chunk_of_{SIZES[1]}_bytes"]
+    driver = one["processor_seconds"]["driver"] / one["chunks"]
     wait = max(0.0, one["seconds"] / one["chunks"] - chunk)
     table = []
     for count in (1, 2, 4, 16, 64, 128, 256, 1000):
@@ -412,14 +453,20 @@ def measure_model(study: Study, found: dict[str, Any]) -> dict[str, Any]:
             table.append(
                 {"workers": count, "chunk_seconds": seconds, "per_second": rate, "of_ideal": rate / ideal}
             )
-    saturates = (chunk + wait) / driver
     return {
         **rates,
         "chunk_seconds": chunk,
         "wait_seconds": wait,
+        "driver_seconds": driver,
         "table": table,
-        "driver_full_at_workers": saturates,
+        "driver_full_at_workers": (chunk + wait) / driver,
     }
+
+
+def empty(count: int, numbers: int) -> list[Chunk]:
+    """Chunks that take no time and bring so many numbers along."""
+    shared = ()
+    return [Chunk("empty", nothing, shared, lambda: (np.zeros(1), np.zeros(numbers)))] * count
 
 
 def read(path: Path | None = None) -> dict[str, Any]:
@@ -428,23 +475,107 @@ def read(path: Path | None = None) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def whole(run: dict[str, Any]) -> float:
+    """Seconds from the start of Ray to the end."""
+    return run["start_seconds"] + run["seconds"]
+
+
 def audit_table(found: dict[str, Any]) -> str:
     """The table of docs/workers.md: audits and frontiers by workers."""
-    lines = [
-        "| work | workers | time | start | first result | overhead | memory per worker |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name in ("audit", "pairs", "frontier"):
+    heads = ("work", "workers", "time", "as fast as one worker", "start", "first result", "overhead")
+    lines = [f"| {' | '.join(heads)} | memory per worker |", "|---" * (len(heads) + 1) + "|"]
+    for name in ("audit", "frontier"):
+        one = next((run for run in found.get(name, ()) if run["workers"] == 1), None)
         for run in found.get(name, ()):
+            assert one is not None  # it is measured with the others
+            times = f"{whole(run):.0f} s | {whole(one) / whole(run):.2f}"
             if not run["workers"]:
-                lines.append(f"| {name} | none | {run['seconds']:.0f} s | | | | |")
+                lines.append(f"| {name} | none | {times} | | | | |")
                 continue
             lines.append(
-                f"| {name} | {run['workers']} | {run['seconds']:.0f} s | {run['start_seconds']:.1f} s | "
+                f"| {name} | {run['workers']} | {times} | {run['start_seconds']:.1f} s | "
                 f"{run['first_result_seconds']:.1f} s | {run['overhead']:.0%} | "
                 f"{run['worker_megabytes']:.0f} MB |"
             )
     return "\n".join(lines)
+
+
+def ratio_words(found: dict[str, Any]) -> str:
+    """How much faster two workers are than one, and what that means."""
+    sentences = []
+    for name in ("audit", "frontier"):
+        one, two = (next(run for run in found[name] if run["workers"] == count) for count in (1, 2))
+        bare = one["seconds"] / two["seconds"]
+        serial = min(1.0, max(0.0, 2.0 / bare - 1.0))
+        sentences.append(
+            f"For the {name}, two workers are {whole(one) / whole(two):.2f} times as fast as one, "
+            f"{bare:.2f} times without the start of Ray: as if {serial:.0%} of the work of one worker could "
+            "not be shared (Amdahl's law)."
+        )
+    spent = next(run for run in found["audit"] if run["workers"] == 2)["processor_seconds"]
+    each = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in sorted(spent.items()))
+    return f"{' '.join(sentences)} Processor time of the audit with two workers: {each}."
+
+
+def others_words(found: dict[str, Any]) -> str:
+    """Whether the machine was quiet."""
+    most = max(run["others"] for name in ("audit", "frontier") for run in found[name])
+    more = ", so that these times are longer than on a quiet machine, and their ratios rough" * (most > QUIET)
+    return f"Other programs used at most {most:.0%} of the machine's processor time during these runs{more}."
+
+
+FIGURES = """
+The table shows an audit of {episodes:,} episodes of the platoon ({steps} releases, noise, no assisted
+attackers), and a frontier of {points} strengths of noise ({each:,} episodes each), on a machine of {cores}
+cores: without Ray, on two threads, and with workers of one thread each. All runs of an audit gave the same
+bits. {others} `python -m paper.study_workers` measures this, and losses, trainings and a model of larger
+clusters; `paper/workers.json` has what was measured.
+
+{audits}
+
+Time includes the start; start is the time until Ray is there; first result, counted from the start,
+includes loading the compiled programs; overhead is the share of the workers' time in which they did not
+compute. Compiling comes on top the first time, in every worker. It pays where the work takes several
+minutes.
+
+{ratios}
+
+## How far it goes
+
+One process hands out all chunks, and reads, keeps and scores what comes. Short chunks are sent several at a
+time, for half a second of work. In the audit above that process needed {driver:.1f} ms of processor time
+per chunk, with one worker; to hand out an empty chunk that brings 400 kB along takes {bare:.1f} ms of it. A
+chunk took {chunk:.0f} ms, and its worker waited {wait:.1f} ms more. If these numbers hold for more workers,
+W workers compute min(W / (chunk + wait), 1 / driver) chunks per second. The process that hands out is then
+what is full first, at {full:.0f} workers for such chunks, and at about ten times as many for chunks that
+take ten times as long. The table is this model, not a measurement; the percentage is of W workers that
+never wait.
+
+{model}
+"""
+
+
+def figures(found: dict[str, Any]) -> str:
+    """What docs/workers.md says between its marks, whatever was measured."""
+    run, point, model = found["audit"][0], found["frontier"][0], found["model"]
+    assert len({each["digest"] for each in found["audit"]}) == 1
+    chunk, wait, driver = (1e3 * model[f"{name}_seconds"] for name in ("chunk", "wait", "driver"))
+    bare = 1e3 * model[f"driver_seconds_per_chunk_of_{SIZES[1]}_bytes"]
+    numbers = {"episodes": run["episodes"], "steps": run["steps"], "cores": found["cores"]}
+    numbers |= {"points": point["points"], "each": point["episodes"], "full": model["driver_full_at_workers"]}
+    numbers |= {"driver": driver, "bare": bare, "chunk": chunk, "wait": wait, "others": others_words(found)}
+    tables = {"audits": audit_table(found), "model": model_table(found)}
+    text = FIGURES.strip().format(
+        **numbers, **{name: f"{{{name}}}" for name in tables}, ratios=ratio_words(found)
+    )
+    filled = [one if one[0] in "{#" else textwrap.fill(one, 118) for one in text.split("\n\n")]
+    return "\n\n".join(filled).format(**tables)
+
+
+def with_figures(page: str, found: dict[str, Any]) -> str:
+    """The page with these figures between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{figures(found)}\n\n{END}{rest.partition(END)[2]}"
 
 
 def model_table(found: dict[str, Any]) -> str:

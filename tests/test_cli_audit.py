@@ -138,6 +138,19 @@ def test_each_name_builds_its_policy():
         PolicyChoice("blind", {"particles": 3}).build(system)
 
 
+def test_an_audit_of_an_edited_file_is_another_audit(engine, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Audit, "save_pictures", lambda self, folder: [])
+    calls, path = engine(KINDS["certifiable"]), tmp_path / "edited.py"
+    for words, code in (("one", 0), ("one", 0), ("two", 2)):
+        path.write_text(f"from veil.systems import Gain\n\n\nclass Mine(Gain):\n    '''{words}'''\n")
+        monkeypatch.delitem(sys.modules, "veil_own_edited", raising=False)
+        assert run(f"{path}:Mine", "--policy", "noise", "--sd", 0.2, "--out", tmp_path) == code
+        (tmp_path / "parts").mkdir(exist_ok=True)
+        (tmp_path / "parts" / "audit.txt").write_text(calls[-1][3][1])  # as the store does
+    assert "holds another audit" in capsys.readouterr().err
+    monkeypatch.delitem(sys.modules, "veil_own_edited")
+
+
 @pytest.mark.parametrize(
     ("kind", "code"),
     [

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.recordings import simulated as made
+from tests.shaky import Shaky
 from veil.cli import main
 from veil.cli.console import Mistake
 from veil.cli.measure import Measure
@@ -159,3 +160,21 @@ def test_pairs_may_stand_apart_or_together():
 def test_the_particles_of_the_reader_are_not_those_of_the_policy(tmp_path):
     command = Measure(tmp_path / "x.csv")
     assert command.extent.filter_particles > 0 and command.sharing.parameters == {}
+
+
+def test_recordings_by_workers_are_those_of_one_process_and_a_failed_one_is_named(log, capsys, monkeypatch):
+    from veil.cli.workers import WorkerChoice
+
+    words = [log, *MAPPED, "--each", "pair"]
+    assert run(*words) == 0
+    here = (log.parent / "measure" / "drives" / "measure.json").read_bytes()
+    executors = iter([Shaky(seed=1, loses=0.2), Shaky(doomed="pair=2"), Shaky(doomed="pair=")])
+    monkeypatch.setattr(WorkerChoice, "executor", lambda self: next(executors))
+    assert run(*words, "--out", "there") == 0
+    assert (log.parent / "there" / "measure.json").read_bytes() == here
+    capsys.readouterr()
+    assert run(*words, "--out", "part") == 2
+    assert "pair=2 cannot be measured: recording pair=2: its worker ended" in capsys.readouterr().err
+    (left,) = json.loads((log.parent / "part" / "measure.json").read_text())["recordings"]
+    assert left == json.loads(here)["recordings"][0]
+    assert run(*words, "--out", "none") == 2 and not (log.parent / "none" / "measure.json").exists()

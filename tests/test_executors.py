@@ -1,6 +1,8 @@
 """Chunks: the same results whoever computes them, nothing lost but what fails, nothing computed twice."""
 
 import sys
+from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -11,17 +13,29 @@ import pytest
 
 from tests import shaky
 from tests.shaky import CALLS, Shaky, Sums
+from veil.evaluation import audit as engine
 from veil.evaluation.audit import audit
-from veil.evaluation.episodes import side_by_side
+from veil.evaluation.episodes import side_by_side, simulate
 from veil.executors import Chunk, ChunkError, ExecutorError, InProcess, OnRay, messages, run_chunks
 from veil.executors.base import TRIES, StoppedError, chunk_fingerprints
-from veil.frontier import trace_frontier
-from veil.io import Store
+from veil.executors.on_ray import _next_task, _Pace, compute_packed
+from veil.frontier import Policies, trace_frontier
+from veil.io import Store, fingerprint
 from veil.learners.run import Settings
 from veil.learners.training import sweep_settings, train_sweep
 from veil.policies import GaussianNoise
-from veil.settings import AuditSettings, FrontierSettings, ObjectiveWeights, PolicyDesign, TrainSettings
+from veil.settings import (
+    AuditSettings,
+    FrontierGoal,
+    FrontierSettings,
+    ObjectiveWeights,
+    PolicyDesign,
+    SimulateSettings,
+    TrainSettings,
+)
 from veil.systems import Gain
+from veil.systems.scenarios import nominal
+from veil.types import as_float64
 
 SCALE = (jnp.asarray(2.0),)
 
@@ -114,6 +128,83 @@ def test_the_code_of_a_file_of_the_user_travels_and_is_part_of_the_fingerprint(t
         with jax.enable_x64(True):
             assert type(messages.unpack(content, sources)).__doc__ == words
     assert marks[0] != marks[1]
+
+
+def test_an_edited_file_of_the_user_makes_another_audit_training_and_frontier(tmp_path, monkeypatch):
+    """Their folders and checkpoints are those of other settings then, also where nothing can be sent."""
+    from veil.cli.frontier import Frontier
+    from veil.cli.subject import build_system
+    from veil.learners import training
+
+    class Seen(Exception):
+        def __init__(self, folder, mark, *rest):
+            self.mark = mark
+            raise self
+
+    def checkpoint(system):
+        with pytest.raises(Seen) as caught:
+            training.train(system, options, steps=2)
+        return caught.value.mark
+
+    monkeypatch.setattr(training, "RunLog", Seen)
+    path, goal, options = tmp_path / "own_gain.py", FrontierGoal("noise", 1.0), TrainSettings()
+    marks = []
+    for words in ("one", "one", "two"):
+        path.write_text(f"from veil.systems import Gain\n\n\nclass Mine(Gain):\n    '''{words}'''\n")
+        monkeypatch.delitem(sys.modules, "veil_own_own_gain", raising=False)
+        system = build_system(f"{path}:Mine")
+        marks.append(
+            (
+                messages.whole_fingerprint(system, 3),
+                messages.whole_fingerprint(system, lambda: 0),
+                checkpoint(system),
+                Policies(system, FrontierSettings(), lambda goal: tmp_path).fingerprint(goal),
+                Frontier(f"{path}:Mine").fingerprint(system),
+            )
+        )
+    monkeypatch.delitem(sys.modules, "veil_own_own_gain")
+    assert marks[0] == marks[1] and all(one != other for one, other in zip(*marks[1:], strict=True))
+    assert messages.whole_fingerprint(Gain(), 3) == fingerprint(Gain(), 3)
+
+
+def test_chunks_of_a_task_are_computed_one_by_one_and_only_the_failed_one_is_told():
+    given = messages.pack([(np.asarray(2),), (np.asarray(3),), (np.asarray(4),)])
+    answer = compute_packed(messages.versions(), "tests.shaky:fails_on_three", messages.pack(()), given)
+    first, second, third = answer["chunks"]
+    values = [int(messages.unpack(one["value"], {})) for one in (first, third)]
+    assert values == [4, 8] and "three is too many" in second["reason"]
+
+
+def test_a_task_has_as_many_chunks_as_take_half_a_second_and_all_workers_end_together():
+    pace = _Pace()
+    assert [pace.together(1000, 2), *(pace.ahead(2, others) for others in (0, 1, 5))] == [1, 2, 1, 1]
+    pace.took(3.0)  # it compiled
+    assert pace.together(1000, 2) == 1
+    pace.took(0.04)
+    pace.took(0.05)
+    assert pace.together(1000, 2) == 12
+    assert pace.together(48, 2) == 8 and pace.together(5, 2) == 6, "a quarter of a second is worth a task"
+    pace.weigh(2e6)
+    assert pace.together(1000, 2) == 5 and pace.ahead(2, 5) == 4
+
+
+def test_chunks_share_a_task_if_they_share_their_first_arguments_and_have_not_lost_a_worker():
+    other = (jnp.asarray(2.0),)
+    lost = replace(sums(1, shared=other)[0], alone=True)
+    waiting = deque(enumerate([*sums(3), *sums(2, shared=other), lost, *sums(5, shared=other)]))
+    tasks = []
+    while waiting:
+        tasks.append([place for place, _ in _next_task(waiting, 4)])
+    assert tasks == [[0, 1, 2], [3, 4], [5], [6, 7, 8, 9], [10]]
+
+
+def test_a_chunk_that_lost_its_worker_is_sent_alone():
+    executor, seen = Shaky(doomed="from 8"), []
+    given = executor.outcomes
+    executor.outcomes = lambda chunks: given(seen.append([one.alone for one in chunks]) or chunks)
+    with pytest.raises(ChunkError):
+        run_chunks(executor, sums())
+    assert seen == [[False] * 6, *[[True]] * (TRIES - 1)]
 
 
 def test_what_has_no_name_does_not_travel():
@@ -221,3 +312,42 @@ def test_trainings_by_workers_are_those_of_one_process_and_go_on(tmp_path, seen,
         assert (tmp_path / "there" / name / "metrics.jsonl").exists()
         assert not list((tmp_path / "there" / name).glob(".seen-*"))
     assert here.keys() == there.keys()
+
+
+def test_columns_of_the_reproduction_behind_a_failed_one_wait_and_the_others_are_measured(
+    tmp_path, monkeypatch
+):
+    from paper.reproduction import background_worker
+    from paper.reproduction.engine import Work
+    from paper.reproduction.options import FAST
+
+    seen, reports = [], []
+    monkeypatch.setattr(background_worker, "measure_column", lambda name, *place: seen.append(name))
+    work = Work(FAST, tmp_path, ("true", "ddpg_untrained", "noise"), lambda *line: reports.append(line))
+    names = [one.name for one in work.columns]
+    assert {"true", "ddpg", "noise", "ddpg_untrained"} <= set(names)
+    background_worker.by_workers(work, Shaky())
+    assert sorted(seen) == sorted(names) and seen.index("ddpg") < seen.index("noise")
+    seen.clear()
+    with pytest.raises(ChunkError) as caught:
+        background_worker.by_workers(work, Shaky(doomed="column ddpg"))
+    lost = {name for name in names if name.startswith("ddpg")} | {"noise"}
+    assert set(seen) == set(names) - lost
+    assert "column ddpg" in caught.value.reasons and "column noise" not in caught.value.reasons
+
+
+def test_a_worker_trains_the_classifier_that_this_process_would():
+    settings = AuditSettings(steps=5, training=64)
+    with jax.enable_x64(True):
+        system = as_float64(Gain())
+        policy = as_float64(GaussianNoise(system, jnp.asarray([0.3])))
+        records = simulate(system, policy, SimulateSettings(episodes=66, steps=5))
+        here, there = (
+            engine.learned_attack(
+                engine._Job(system, policy, settings, lambda *line: None, Store(), executor),
+                nominal(system),
+                records,
+            )
+            for executor in (InProcess(), Shaky(loses=0.2))
+        )
+    assert replace(here, seconds=0.0) == replace(there, seconds=0.0) and "validation" in here.note

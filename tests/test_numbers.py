@@ -93,11 +93,9 @@ def test_files_of_results_are_strict_json():
         json.loads(text_of(f"paper/{name}.json"), parse_constant=lambda word: pytest.fail(word))
 
 
-def test_the_table_of_workers_is_that_of_its_study_and_all_audits_have_the_same_bits():
-    found = study_workers.read()
-    page, full = text_of("docs/workers.md"), found["model"]["driver_full_at_workers"]
-    assert study_workers.audit_table(found) in page and study_workers.model_table(found) in page
-    assert f"{full:.0f} workers for such chunks" in page
+def test_the_figures_of_workers_are_those_of_their_study_and_all_audits_have_the_same_bits():
+    found, page = study_workers.read(), text_of("docs/workers.md")
+    assert study_workers.with_figures(page, found) == page
     assert [run["workers"] for run in found["audit"]] == [0, 1, 2, 4]
     assert len({run["digest"] for run in found["audit"]}) == 1
 

@@ -79,6 +79,7 @@ def test_workers_killed_at_random_lose_nothing(two):
 def test_workers_run_programs_of_one_thread(two):
     (found,) = run_chunks(two, [Chunk("flags", ray_probes.threads, (0,))])
     assert found.value["flags"] == os.environ.get("XLA_FLAGS", ONE_THREAD)
+    assert found.value["pool"] <= 1
 
 
 def test_other_versions_are_refused(two, monkeypatch):

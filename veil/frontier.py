@@ -18,6 +18,7 @@ from veil.evaluation.evaluate import evaluate
 from veil.evaluation.scoring import refused
 from veil.evaluation.utility import table
 from veil.executors.base import ChunkError, Executor, InProcess
+from veil.executors.messages import whole_fingerprint
 from veil.io import Store, StoreError, about, fingerprint, load_arrays, save_arrays, write_json
 from veil.learners.design import initial_policy
 from veil.learners.pathwise import Pathwise
@@ -221,7 +222,7 @@ class Policies:
         """Changes with anything that the policy of a point depends on."""
         extent, common = self.extent, (goal, self.system, PolicyDesign(), __version__)
         learned = (extent.updates, extent.price) if goal.kind in LEARNED else ()
-        return fingerprint(common, extent.steps, extent.seed, *learned)
+        return whole_fingerprint(common, extent.steps, extent.seed, *learned)
 
     def policy(self, goal: FrontierGoal, progress: Progress) -> Policy:
         """The policy of a point; where it is trained, `progress` is told how many updates are made."""

@@ -1,6 +1,7 @@
 """Means over episodes with their errors, and what accuracy and information say about each other."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,20 @@ def stratified_mean(values: np.ndarray, index: np.ndarray, prior: np.ndarray) ->
         np.var(groups[k], ddof=1) / len(groups[k]) if len(groups[k]) > 1 else math.inf for k in present
     ]
     return Mean(float(weights @ means), float(np.sqrt(weights**2 @ np.array(squares))))
+
+
+def stratified_value(index: np.ndarray, prior: np.ndarray) -> Callable[[np.ndarray], float]:
+    """The value of `stratified_mean` for many values of the same episodes, without its error."""
+    groups = [np.flatnonzero(index == k) for k in range(len(prior))]
+    present = [k for k, group in enumerate(groups) if len(group) and prior[k] > 0]
+    weights = prior[present] / prior[present].sum()
+
+    def value(values: np.ndarray) -> float:
+        if not present or not np.all(np.isfinite(values)):
+            return math.nan
+        return float(weights @ np.array([values[groups[k]].mean() for k in present]))
+
+    return value
 
 
 def clopper_pearson(hits: int, count: int, confidence: float = 0.95) -> Rate:

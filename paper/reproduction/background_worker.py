@@ -14,7 +14,7 @@ from pathlib import Path
 from paper.reproduction.columns import BY_NAME
 from paper.reproduction.engine import Report, Work
 from paper.reproduction.options import Extent
-from veil.executors.base import Chunk, Executor, run_chunks
+from veil.executors.base import Chunk, ChunkError, Executor, run_chunks
 from veil.learners.training import seen_by_workers
 
 SLOWEST = "ddpg"
@@ -66,24 +66,33 @@ def measure_column(name: str, extent: Extent, folder: str, token: str) -> None:
 
 
 def by_workers(work: Work, executor: Executor) -> None:
-    """Have all columns measured by workers; those that need another one come behind it.
+    """Have all columns measured by workers; those that need another one come behind it, unless that failed.
 
     Args:
         work: the whole.
         executor: whose workers.
     """
-    columns = (*work.columns, *work.more)
-    behind = [one.name for one in columns if one.like or one.run]
+    columns, reasons = (*work.columns, *work.more), dict[str, str]()
+    first, behind = ([one for one in columns if bool(one.like or one.run) is late] for late in (False, True))
     with seen_by_workers(work.folder) as (place, token):
-        for names in ([one.name for one in columns if one.name not in behind], behind):
-            chunks = [
-                Chunk(f"column {name}", measure_column, (name, work.extent, place, token)) for name in names
-            ]
-            run_chunks(
-                executor,
-                chunks,
-                progress=lambda done, names=names: work.report("columns", "measured", done, len(names)),
-            )
+        for some in (first, behind):
+            names = [one.name for one in some if not reasons.keys() & {label(one.like), label(one.run)}]
+            chunks = [Chunk(label(name), measure_column, (name, work.extent, place, token)) for name in names]
+            try:
+                run_chunks(
+                    executor,
+                    chunks,
+                    progress=lambda done, names=names: work.report("columns", "measured", done, len(names)),
+                )
+            except ChunkError as error:
+                reasons |= error.reasons
+    if reasons:
+        raise ChunkError(reasons)
+
+
+def label(name: str) -> str:
+    """What the chunk of a column is called."""
+    return f"column {name}"
 
 
 def _child(name: str, prepare: Callable[[], None], extent: Extent, folder: Path, queue) -> None:

@@ -1,15 +1,21 @@
 """The evaluation core, with true data of a gain loop: its bound is exact and quick to compute."""
 
 import threading
+from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.shaky import Shaky
+from veil.evaluation import evaluate as engine
 from veil.evaluation.audit import audit
+from veil.evaluation.bounds import LeakageBounder
 from veil.evaluation.episodes import side_by_side
 from veil.evaluation.evaluate import evaluate
+from veil.executors import InProcess
 from veil.policies import Counterfactual, GaussianNoise, Truth
 from veil.settings import AuditSettings
 from veil.systems import Gain, WithNoise
@@ -92,6 +98,39 @@ def test_an_interval_that_is_narrow_enough_ends_the_evaluation_early():
     wide = AuditSettings(steps=2, episodes=600, interval=10.0)
     found = evaluate(SYSTEM, Truth(SYSTEM), settings=wide)
     assert len(found.index) == 256 == len(found.records.index) == len(found.use.cost)
+
+
+class Coarse(LeakageBounder):
+    """Charges five nats too much."""
+
+    inner: LeakageBounder
+
+    @property
+    def name(self):
+        return "coarse"
+
+    def bound(self, *given, **more):
+        found = self.inner.bound(*given, **more)
+        return eqx.tree_at(lambda one: one.pinned, found, found.pinned + 5.0)
+
+
+@pytest.mark.parametrize(("interval", "episodes"), [(0.11, 512), (0.0, 1101)])
+@pytest.mark.parametrize("first", [lambda exact: exact, Coarse], ids=["first way", "second way"])
+def test_workers_stop_where_one_process_does_and_use_what_fits_of_what_they_did_beside_the_pilot(
+    interval, episodes, first, monkeypatch
+):
+    real = engine.bounder_candidates
+    monkeypatch.setattr(
+        engine,
+        "bounder_candidates",
+        lambda *given: tuple(make(*real(*given)) for make in (first, lambda exact: exact)),
+    )
+    extent = replace(SETTINGS, steps=2, episodes=1101, interval=interval)
+    one, two = InProcess(), Shaky(workers=2)
+    here, there = (evaluate(SYSTEM, Truth(SYSTEM), settings=extent, executor=each) for each in (one, two))
+    assert len(here.index) == episodes == len(there.index)
+    assert here.leakage == there.leakage and same(here.records, there.records)
+    assert len(two.times.seconds) - len(one.times.seconds) == (4 if first is Coarse else 0)
 
 
 def test_stages_side_by_side_keep_their_order_and_overlap():

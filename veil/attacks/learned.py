@@ -312,6 +312,29 @@ def train_attack(
     )
 
 
+def train_on(
+    index: Int[Array, " B"],
+    transcripts: Transcript,
+    prior: Prior,
+    episodes: int,
+    validation: int,
+    key: Key,
+) -> tuple[LearnedAttack, AttackTraining]:
+    """The same on transcripts that were played already.
+
+    Args:
+        index: of their secrets.
+        transcripts: batched: those to train on, then those to choose by.
+        prior: of the secrets.
+        episodes: how many to train on.
+        validation: how many to choose by.
+        key: of the first weights, the batches and the dropout.
+    """
+    return train_attack(
+        lambda _: (index, transcripts), prior, episodes=episodes, validation=validation, key=key
+    )
+
+
 @cache  # the same functions each time, so that a second training need not be compiled again
 def _optimiser(updates: int) -> optax.GradientTransformation:
     rate = optax.warmup_cosine_decay_schedule(0.0, PEAK_RATE, min(CHUNK, updates // 2), updates, 1e-5)

@@ -115,7 +115,8 @@ class Audit:
     def measure(self, system: "System", policy: "Policy") -> "result.Audit":
         """The audit itself, with progress on stderr."""
         from veil.evaluation import audit as engine
-        from veil.io import Store, fingerprint
+        from veil.executors.messages import whole_fingerprint
+        from veil.io import Store
         from veil.version import __version__
 
         records = self.recorded(system, policy)
@@ -123,7 +124,7 @@ class Audit:
         place = run_system(run) if run else self.system
         flags = ["--policy", str(run)] if run else self.sharing.words()
         flags += self.sensor.words()
-        mark = fingerprint(system, policy, self.extent, records, __version__)
+        mark = whole_fingerprint(system, policy, self.extent, records, __version__)
         self.check_folder(mark)
         store = Store(self.folder, mark)
         given: dict[str, Any] = {"records": records, "store": store}

@@ -54,8 +54,9 @@ class Fit:
 
     def run(self) -> None:
         """Read, fit, print, write."""
+        from veil.executors.messages import whole_fingerprint
         from veil.fitting.fit import fit
-        from veil.io import Store, fingerprint
+        from veil.io import Store
         from veil.recordings import RecordingError
         from veil.results.fit import FILE
         from veil.version import __version__
@@ -63,7 +64,7 @@ class Fit:
         try:
             system = build_system(self.system)
             logs = read(self.log, system, self.chosen, self.reading)
-            mark = fingerprint(system, self.extent, content(logs), __version__)
+            mark = whole_fingerprint(system, self.extent, content(logs), __version__)
             if not self.again:
                 check_owner(
                     self.folder / FILE, self.folder / OWNER, mark, "fit", described(self.folder / FILE)

@@ -96,10 +96,10 @@ class Frontier:
 
     def fingerprint(self, system: "System") -> str:
         """Changes with anything that the frontier depends on."""
-        from veil.io import fingerprint
+        from veil.executors.messages import whole_fingerprint
         from veil.version import __version__
 
-        return fingerprint(system, self.extent, __version__)
+        return whole_fingerprint(system, self.extent, __version__)
 
 
 def described(path: Path) -> str:

@@ -1,8 +1,9 @@
 """`veil measure`: what a recorded trajectory tells about the secret behind it, if it were shared."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, para
 from veil.cli.parser import Flag
 from veil.cli.recordings import ColumnChoice, content, read, show
 from veil.cli.subject import PolicyChoice, SensorChoice, build_for, build_system, check_system
+from veil.cli.workers import WorkerChoice
 from veil.registry import SYSTEMS, fit_folder, system_name
 from veil.settings import MeasureSettings, ReadSettings
 
@@ -44,6 +46,7 @@ class Measure:
     sharing: PolicyChoice = field(default_factory=PolicyChoice)
     sensor: SensorChoice = field(default_factory=SensorChoice)
     extent: MeasureSettings = field(default_factory=MeasureSettings)
+    where: WorkerChoice = field(default_factory=WorkerChoice)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the files and the picture"""
     again: bool = False
@@ -77,11 +80,16 @@ class Measure:
             for log in logs if system.exogenous_fields else ():
                 bind(system, log)  # whether series are long enough, before anything is written
             self.folder.mkdir(parents=True, exist_ok=True)
-            found = self.measured(system, logs)
+            found, failed = self.measured(system, logs)
+            said = " ".join(f"{name} cannot be measured: {reason}." for name, reason in failed.items())
+            if not found:
+                raise Mistake(said)
         except (Mistake, RecordingError, OSError) as mistake:
             complain("measure", mistake)
         (self.folder / OWNER).write_text(mark, encoding="utf-8")
         publish(found, self.folder)
+        if failed:
+            raise Mistake(f"{said} The files have the other recordings.")
         from veil.results.measurement import DECIDED
 
         if not any(each.verdict.name in DECIDED for each in found):
@@ -89,30 +97,33 @@ class Measure:
 
     def fingerprint(self, system: "System", logs: "list[Recording]") -> str:
         """Changes with anything that the measurement depends on."""
-        from veil.io import fingerprint
+        from veil.executors.messages import whole_fingerprint
         from veil.version import __version__
 
-        return fingerprint(system, self.policy(system), self.extent, content(logs), __version__)
+        return whole_fingerprint(system, self.policy(system), self.extent, content(logs), __version__)
 
-    def measured(self, system: "System", logs: "list[Recording]") -> "list[Measurement]":
-        """Measure one after another, with progress on stderr."""
-        from veil.recordings.measure import measure
+    def measured(
+        self, system: "System", logs: "list[Recording]"
+    ) -> "tuple[list[Measurement], dict[str, str]]":
+        """Measure one after another, or by workers, with progress on stderr; also what failed, and why."""
+        from veil.recordings.measure import measure_all
 
-        found = []
-        with progress() as report:
-            for number, log in enumerate(logs):
-                report("recordings", number, len(logs))
-                model = system
-                if fit_folder(self.system) is not None:
-                    model = self.sensor.wrap(build_for(self.system, log.name), self.sharing.run)
-                one = measure(model, log, self.policy, self.extent, progress=report)
-                found.append(replace(one, system=system_name(self.system)))
-            report("recordings", len(logs), len(logs))
-        return found
+        subjects, failed = [(self.model(system, log), log) for log in logs], dict[str, str]()
+        with self.where.executor() as executor, progress() as report:
+            given = {"progress": report, "executor": executor, "failed": failed.__setitem__}
+            found = measure_all(subjects, self.policy, self.extent, **given)
+        return [replace(one, system=system_name(self.system)) for one in found], failed
 
-    def policy(self, model: "System") -> "Policy":
-        """The policy for a model."""
-        return self.sharing.build(model, self.system)
+    def model(self, system: "System", log: "Recording") -> "System":
+        """The model of a recording: with a fit, that of its individual."""
+        if fit_folder(self.system) is None:
+            return system
+        return self.sensor.wrap(build_for(self.system, log.name), self.sharing.run)
+
+    @property
+    def policy(self) -> "Callable[[System], Policy]":
+        """Makes the policy for a model; workers can be sent it."""
+        return partial(self.sharing.build, place=self.system)
 
 
 def described(path: Path) -> str:

@@ -20,7 +20,7 @@ from veil.policies.base import Policy
 from veil.registry import ATTACKS
 from veil.results.parts import AttackResult
 from veil.stats import stratified_mean, stratified_rate
-from veil.step import Record
+from veil.step import Record, Transcript
 from veil.systems.base import System
 from veil.types import Key
 
@@ -50,6 +50,16 @@ class Fixed(eqx.Module):
         """The attack, whatever the record."""
         del record
         return self.attack
+
+
+@eqx.filter_jit
+def read_batch(attack: Attack, transcripts: Transcript, numbers: Int[Array, " B"], key: Key) -> Evidence:
+    """Read these transcripts by an attack that needs nothing else."""
+
+    def one(transcript: Transcript, number: Int[Array, ""]) -> Evidence:
+        return attack(transcript, key=jr.fold_in(key, number))
+
+    return jax.lax.map(lambda both: one(*both), (transcripts, numbers), batch_size=16)
 
 
 @eqx.filter_jit
@@ -89,15 +99,16 @@ def run_attack(
     """
     rows = np.arange(min(attacker.episodes, len(records.index)))
     trained = 0.0 if began is None else time.monotonic() - began
-    make = attacker.make
-    if attacker.role != "assisted":  # the same attack for all episodes, whatever the record
-        make = Fixed(make(select_episodes(records, np.asarray(0))))
+    program, first, shown = attack_batch, attacker.make, records
+    if attacker.role != "assisted":  # the same attack for all episodes, which sees the public side only
+        program, first = read_batch, attacker.make(select_episodes(records, np.asarray(0)))
+        shown = records.public
 
     def own(part: np.ndarray) -> tuple:
-        return (select_episodes(records, part), episode_numbers(part), key)
+        return (jax.tree.map(lambda leaf: leaf[part], shown), episode_numbers(part), key)
 
     given = {"executor": executor, "store": store, "kept": Evidence}
-    found = in_batches(f"attack: {attacker.name}", attack_batch, (make,), own, rows, progress, **given)
+    found = in_batches(f"attack: {attacker.name}", program, (first,), own, rows, progress, **given)
     forecast = Forecast(np.asarray(found.value.log_likelihood), np.asarray(records.index)[rows], log_prior)
     return attack_result(attacker.name, attacker.role, forecast, trained + found.seconds, attacker.note)
 

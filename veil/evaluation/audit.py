@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from veil.attacks.base import Attack
 from veil.attacks.guides import filtered_path
 from veil.attacks.kalman import GaussianisedPolicy, KalmanBank, MisspecifiedPolicy, Observer
-from veil.attacks.learned import train_attack
+from veil.attacks.learned import train_attack, train_on
 from veil.attacks.particle_filter import public_steps
 from veil.attacks.rounding import count_digits, fit_regressions
 from veil.evaluation.attackers import (
@@ -47,7 +47,7 @@ from veil.evaluation.fit_test import examine_transcripts
 from veil.evaluation.scoring import all_refused, per_component, per_secret, refused, shared_components
 from veil.evaluation.utility import table
 from veil.evaluation.verdict import with_fit
-from veil.executors.base import Executor, InProcess
+from veil.executors.base import Chunk, Executor, InProcess, run_chunks
 from veil.io import Store
 from veil.laws import Law
 from veil.policies.base import Policy
@@ -329,14 +329,22 @@ def learned_attack(job: _Job, scenario: Scenario, records: Record) -> AttackResu
         made = job.play(job.policy, scenario, np.asarray(numbers) + TRAINING, "playing to train")
         return jnp.asarray(made.index), made.public
 
-    attack, training = train_attack(
-        played,
-        scenario.plant.prior,
-        episodes=size,
-        validation=max(64, size // 8),
-        key=evaluation_keys(job.settings.seed).training,
-        progress=lambda done, total: job.progress("training an attacker", done, total),
-    )
+    prior, validation = scenario.plant.prior, max(64, size // 8)
+    key, stage = evaluation_keys(job.settings.seed).training, "training an attacker"
+    if job.executor.remote:
+        shared = (*played(jnp.arange(size + validation)), prior, size, validation, key)
+        ((attack, training),) = (
+            one.value for one in run_chunks(job.executor, [Chunk(stage, train_on, shared)])
+        )
+    else:
+        attack, training = train_attack(
+            played,
+            prior,
+            episodes=size,
+            validation=validation,
+            key=key,
+            progress=lambda done, total: job.progress(stage, done, total),
+        )
     note = f"{size} transcripts, validation {training.best:+.3f} nats"
     attacker = Attacker("learned", "attack", lambda _: attack, note=note)
     return job.attack(attacker, records, scenario.plant, began=began)

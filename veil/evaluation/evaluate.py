@@ -4,10 +4,12 @@ Audits, the choice of a policy in a training, the points of a frontier and the r
 call `evaluate`. An audit adds attackers to it.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -28,6 +30,7 @@ from veil.evaluation.episodes import (
     play_episodes,
     private_key,
     select_episodes,
+    side_by_side,
     silent,
 )
 from veil.evaluation.scoring import (
@@ -60,7 +63,7 @@ HOPELESS = 8.0  # times the widest allowed: then four times as many particles wo
 
 PILOTS = 64  # episodes on which the bounder is chosen
 
-EPISODE_BLOCK = 256  # episodes after which the stopping rule is asked again
+EPISODE_BLOCK = 256  # episodes after which the stopping rule, if there is one, is asked again
 
 Made = TypeVar("Made")
 
@@ -238,25 +241,32 @@ def evaluate(
             numbers = first_episode + np.arange(len(records.index))
         index = np.asarray(records.index)
         unbounded = candidates == 0 or float(where.error) > 0
-        bounders = () if unbounded else bounder_candidates(plant, seen, where.believed)
-        bounder = choose(bounders[:candidates])
+        bounders = tuple([] if unbounded else bounder_candidates(plant, seen, where.believed))[:candidates]
+        looks, jobs = _looks(len(index), settings), list[Callable[[Progress], Any]]()
+        jobs.append(lambda _: choose(bounders))
+        if len(bounders) > 1 and executor is not None and executor.remote and executor.workers > 1:
+            # The other workers would wait for the pilot: they begin with the way that is mostly chosen.
+            some, stage = select_episodes(records, np.arange(looks[0])), f"{bounders[0].name}, {looks[0]}"
+            first = (bounders[0], some, numbers[: looks[0]], settings.steps, f"{stage} of {len(index)}")
+            jobs.append(lambda _: bounded(*first))
+        bounder, *ahead = side_by_side(jobs, progress, executor, at_once=len(jobs))
 
         bound, scored, times = None, unknown(index, log_prior), ()
         if bounder is not None:
             blocks = list[TwoSidedBound]()
-            while True:  # a block at a time, until the interval is narrow enough or the time is over
-                rows = np.arange(
-                    EPISODE_BLOCK * len(blocks), min(EPISODE_BLOCK * (len(blocks) + 1), len(index))
-                )
+            ahead = ahead if bounder is next(iter(bounders), None) else []
+            for rows in (np.arange(*ends) for ends in pairwise((0, *looks))):  # until that is enough
                 stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
                 block = select_episodes(records, rows)
-                blocks.append(bounded(bounder, block, numbers[rows], settings.steps, stage))
+                blocks.append(
+                    ahead.pop() if ahead else bounded(bounder, block, numbers[rows], settings.steps, stage)
+                )
                 bound = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
                 seen_so_far = index[: rows[-1] + 1]
                 scored = score(bound, seen_so_far, log_prior, method=bounder.method, planned=len(index))
                 narrow = scored.leakage.high - scored.leakage.low <= settings.interval
                 late = time.monotonic() - began > settings.seconds
-                if narrow or late or rows[-1] + 1 == len(index):
+                if narrow or late:
                     break
             index = index[: len(scored.forecast.index)]
             records = select_episodes(records, np.arange(len(index)))
@@ -277,6 +287,16 @@ def evaluate(
             use=use_of(plant, records, progress, executor),
             seconds=seconds,
         )
+
+
+def _looks(episodes: int, settings: AuditSettings) -> tuple[int, ...]:
+    """Numbers of episodes after which it is asked whether the interval is narrow or the time over.
+
+    Where all are wanted, one look is enough to find what no further episode could make narrower.
+    """
+    blocks = range(EPISODE_BLOCK, episodes, EPISODE_BLOCK)
+    stops = settings.interval > 0.0 or settings.seconds < math.inf
+    return (*(blocks if stops else blocks[:1]), episodes)
 
 
 def log_prior_of(system: System) -> np.ndarray:

@@ -17,7 +17,7 @@ from scipy.special import log_softmax, logsumexp
 
 from veil.leakage.confidence import stratified_limit
 from veil.results.parts import AtStep, Part
-from veil.stats import ERRORS, MISSED, Leakage, Mean, stratified_mean
+from veil.stats import ERRORS, MISSED, Leakage, Mean, stratified_mean, stratified_value
 from veil.systems.base import System
 
 PILOT_A, PILOT_B, MAIN, APART = range(4)
@@ -72,8 +72,17 @@ class Forecast:
 
     def scores(self, power: float = 1.0, mix: float = 0.0) -> np.ndarray:
         """log(q̂(θ*)/q(θ*)) per episode."""
-        rows = np.arange(len(self.index))
-        return self.log_posterior(power, mix)[rows, self.index] - self.log_prior[self.index]
+        return self.mixed_scores(power, np.array([mix]))[0]
+
+    def mixed_scores(self, power: float, mixes: np.ndarray) -> np.ndarray:
+        """(M, E) the same for several mixes; each is that of `log_posterior` at the true secret."""
+        rows, own = np.arange(len(self.index)), self.log_prior[self.index]
+        raw = self.log_posterior(power)[rows, self.index]
+        with np.errstate(divide="ignore"):  # mix = 1 leaves the prior alone
+            mixed = [
+                raw if mix == 0.0 else np.logaddexp(np.log1p(-mix) + raw, np.log(mix) + own) for mix in mixes
+            ]
+        return np.stack(mixed) - own
 
     def claims(self) -> np.ndarray:
         """KL(q̂ ‖ q) per episode: what the forecast believes to have learned."""
@@ -106,10 +115,10 @@ def repaired(forecast: Forecast) -> tuple[np.ndarray, tuple[tuple[float, float],
 
 def fit_repair(forecast: Forecast) -> tuple[float, float]:
     """The power and the mix with the best mean score, from a grid; a good filter keeps its power of 1."""
-    best, chosen = -np.inf, (1.0, 0.0)
+    best, chosen, mean = -np.inf, (1.0, 0.0), stratified_value(forecast.index, forecast.prior)
     for power in POWERS[::-1]:
-        for mix in MIXES:
-            score = stratified_mean(forecast.scores(power, mix), forecast.index, forecast.prior).value
+        for mix, scores in zip(MIXES, forecast.mixed_scores(power, MIXES), strict=True):
+            score = mean(scores)
             if score > best + 1e-9:
                 best, chosen = score, (float(power), float(mix))
     return chosen

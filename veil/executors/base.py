@@ -12,7 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import equinox as eqx
@@ -23,7 +23,7 @@ from veil.executors.messages import sources_of
 from veil.io import Store, fingerprint
 from veil.version import __version__
 
-TRIES = 5  # times that a chunk may lose its worker
+TRIES = 5  # times that a chunk may lose its worker; after the first it is sent alone
 
 HOPELESS = 3  # chunks that fail before any is computed: then it is not the chunk
 
@@ -64,12 +64,14 @@ class Chunk:
         function: of a module; what it returns is data.
         shared: its first arguments, the same object for all chunks of a stage.
         own: gives its other arguments, when they are needed.
+        alone: whether it is sent to a worker by itself, since the last worker that had it was lost.
     """
 
     label: str
     function: Callable[..., Any]
     shared: tuple
     own: Callable[[], tuple] = tuple
+    alone: bool = False
 
     @property
     def place(self) -> str:
@@ -289,7 +291,8 @@ def run_chunks(
     waiting = [place for place in range(len(chunks)) if place not in found]
     while waiting:
         lost = list[int]()
-        for which, outcome in executor.outcomes([chunks[place] for place in waiting]):
+        given = [replace(chunks[place], alone=tries[place] > 0) for place in waiting]
+        for which, outcome in executor.outcomes(given):
             place = waiting[which]
             executor.times.add(outcome)
             if isinstance(outcome, Done):

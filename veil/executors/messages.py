@@ -23,9 +23,12 @@ from typing import Any
 
 import equinox as eqx
 
+from veil.io import fingerprint
 from veil.version import __version__
 
 OWN = "veil_own_"  # modules that the command line made of files of the user
+
+TEXT = "__veil_text__"  # what was in the file of a module that came from another process
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
 
@@ -94,36 +97,48 @@ def pack(thing: object) -> tuple[bytes, Sources]:
 def unpack(content: bytes, sources: Sources) -> Any:
     """The object again; call it with double precision enabled, or its arrays lose theirs."""
     for name, (file, text) in sources.items():
-        digest = hashlib.sha256(text).hexdigest()
-        if getattr(sys.modules.get(name), "__veil_digest__", "") != digest:
-            _install(name, file, text, digest)
+        if getattr(sys.modules.get(name), TEXT, b"") != text:
+            _install(name, file, text)
     return pickle.loads(content)
 
 
 def sources_of(thing: object) -> list[tuple[str, str]]:
-    """The user's modules that an object needs, with digests of their text; empty where it cannot travel."""
+    """The user's modules that an object needs, with digests of their text; all where it cannot travel."""
     try:
         found = pack(thing)[1]
     except UNSENDABLE:
-        return []
+        found = _sources({name for name in sys.modules if _is_there(name)})
     return sorted((name, hashlib.sha256(text).hexdigest()) for name, (_, text) in found.items())
+
+
+def whole_fingerprint(*things: object) -> str:
+    """As `veil.io.fingerprint`; it also changes with the text of the user's files that the objects need."""
+    return fingerprint(*things, *sources_of(things))
+
+
+def _is_there(name: str) -> bool:
+    """Whether a module of the user's still has its text."""
+    module = sys.modules[name]
+    return name.startswith(OWN) and (hasattr(module, TEXT) or Path(str(module.__file__)).exists())
 
 
 def _sources(modules: set[str]) -> Sources:
     found = Sources()
     for name in modules:
         if name.startswith(OWN):
-            path = Path(str(sys.modules[name].__file__))
-            found[name] = (str(path.resolve()), path.read_bytes())
+            module = sys.modules[name]
+            path = Path(str(module.__file__))
+            text = getattr(module, TEXT, None)  # the file may be on another machine
+            found[name] = (str(path.resolve()), path.read_bytes() if text is None else text)
     return found
 
 
-def _install(name: str, file: str, text: bytes, digest: str) -> None:
+def _install(name: str, file: str, text: bytes) -> None:
     """A module of this text, as if its file were here."""
     spec = importlib.util.spec_from_loader(name, loader=None, origin=file)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    module.__dict__.update(__file__=file, __veil_digest__=digest)
+    module.__dict__.update({"__file__": file, TEXT: text})
     sys.modules[name] = module
     try:
         exec(compile(text, file, "exec"), module.__dict__)

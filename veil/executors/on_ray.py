@@ -1,12 +1,14 @@
 """Chunks on Ray: processes on this machine, or a cluster. Nothing else in the library knows Ray."""
 
 import logging
+import math
 import os
 import sys
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -27,7 +29,15 @@ from veil.executors.base import (
 
 OBJECT_STORE = 200_000_000  # bytes of shared memory on this machine; a stage has a few megabytes on its way
 
-POLL = 0.5  # seconds after which Ctrl-C is noticed
+POLL = 0.5  # seconds after which Ctrl-C is noticed, and machines are counted again
+
+TASK_SECONDS = 0.5  # that short chunks are sent together for: what a lost worker costs at most, or its chunk
+
+TASK_BYTES = 10_000_000  # that they bring along or give, at most
+
+LEAST_SECONDS = 0.25  # of a task, if there are chunks enough: shorter ones cost more to hand out
+
+SHARES = 3  # tasks per worker that the rest of a stage is cut into, so that all end at the same time
 
 START_UP = {
     # A small machine may be slow to start; Ray gives up too early, and its dashboard takes 200 MB.
@@ -39,7 +49,7 @@ START_UP = {
 
 
 class OnRay(Executor):
-    """Computes chunks by Ray, one chunk per processor at a time.
+    """Computes chunks by Ray, one per processor at a time. Short ones are sent several at a time.
 
     Every worker runs programs of one thread, unless `XLA_FLAGS` says otherwise here. Workers are processes
     that Ray starts anew: JAX is never forked. A cluster must have the same versions of Veil, JAX and Python.
@@ -60,14 +70,17 @@ class OnRay(Executor):
         if not address and workers < 1:
             raise ExecutorError("Give at least 1 worker, or the address of a cluster.")
         self._ray, self._processors = ray, set[str]()
-        for name, value in START_UP.items():
-            os.environ.setdefault(name, value)
-        environment = {"env_vars": worker_environment(here=not address)}
-        given = {"runtime_env": environment, "log_to_driver": False, "logging_level": logging.ERROR}
-        if not address:
+        self._counted, self._workers, self._open = -math.inf, 1, dict[int, dict[Any, list[int]]]()
+        environment, outside = worker_environment(here=not address), dict(os.environ)
+        given: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address:
+            given["runtime_env"] = {"env_vars": environment}
+        else:
             given |= {"num_cpus": workers, "num_gpus": 0, "object_store_memory": OBJECT_STORE}
             given |= {"include_dashboard": False}
+            os.environ.update(environment)  # Ray's processes inherit it; a `runtime_env` would take seconds
         try:
+            os.environ.update({name: os.environ.get(name, value) for name, value in START_UP.items()})
             with warnings.catch_warnings():
                 # Ray starts its own programs: the copy of this process runs another program at once.
                 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
@@ -75,13 +88,23 @@ class OnRay(Executor):
         except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
             where = f"There is no Ray cluster at {address}" if address else "Ray does not start here"
             raise ExecutorError(f"{where}: {str(error).strip().splitlines()[0]}") from error
+        finally:
+            for name in environment.keys() & os.environ.keys():
+                del os.environ[name]
+            os.environ.update({name: outside[name] for name in environment if name in outside})
         # The wait for a lost worker is ours: a chunk that ends every worker must be named in the end.
         self._remote = ray.remote(max_retries=0, num_cpus=1)(compute_packed)
         self._ours = messages.versions()
 
     @property
     def workers(self) -> int:
-        """Processors of the machines that are there now."""
+        """Processors of the machines that are there now, or were a moment ago: to ask takes long."""
+        now = time.monotonic()
+        if now - self._counted > POLL:
+            self._counted, self._workers = now, self._count()
+        return self._workers
+
+    def _count(self) -> int:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     @property
@@ -92,49 +115,104 @@ class OnRay(Executor):
         return ["The workers have different kinds of processors: last bits may depend on which one computed."]
 
     def outcomes(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Outcome]]:
-        """As workers finish; a few more chunks than workers are on their way."""
-        ray, sent = self._ray, _Sent(self._ray)
-        waiting, on_its_way = list(enumerate(chunks)), dict[Any, int]()
+        """As workers finish; a few more tasks than workers are on their way."""
+        ray, sent, pace = self._ray, _Sent(self._ray), _Pace()
+        waiting, on_its_way = deque(enumerate(chunks)), dict[Any, list[int]]()
+        self._open[id(on_its_way)] = on_its_way
         try:
             while waiting or on_its_way:
                 self.check()
-                room = self.workers + 2 - len(on_its_way)
-                for place, chunk in waiting[:room] if room > 0 else []:
-                    waiting.pop(0)
+                while waiting and len(on_its_way) < pace.ahead(self.workers, self._others(on_its_way)):
+                    some = _next_task(waiting, pace.together(len(waiting), self.workers))
+                    first = some[0][1]
                     try:
-                        shared, own = sent.shared(chunk), messages.pack(chunk.own())
+                        shared, own = sent.shared(first), messages.pack([chunk.own() for _, chunk in some])
                     except messages.UNSENDABLE as error:
-                        raise ExecutorError(f"{chunk.label} cannot be sent to a worker: {error}") from error
-                    on_its_way[self._remote.remote(self._ours, chunk.place, shared, own)] = place
+                        raise ExecutorError(f"{first.label} cannot be sent to a worker: {error}") from error
+                    pace.weigh(len(own[0]) / len(some))
+                    ref = self._remote.remote(self._ours, first.place, shared, own)
+                    on_its_way[ref] = [place for place, _ in some]
                 for ready in ray.wait(list(on_its_way), timeout=POLL)[0]:
-                    yield on_its_way.pop(ready), self._outcome(ready)
+                    places = on_its_way.pop(ready)
+                    yield from zip(places, self._outcomes(ready, len(places), pace), strict=True)
         finally:
+            del self._open[id(on_its_way)]
             for ref in on_its_way:
                 ray.cancel(ref, force=True)
 
-    def _outcome(self, ready: Any) -> Outcome:
+    def _others(self, mine: dict[Any, list[int]]) -> int:
+        """Tasks of other stages that are on their way."""
+        return sum(len(each) for each in list(self._open.values()) if each is not mine)
+
+    def _outcomes(self, ready: Any, count: int, pace: "_Pace") -> Sequence[Outcome]:
+        """What became of each chunk of a task."""
         try:
             answer = self._ray.get(ready)
         except self._ray.exceptions.RayTaskError as error:
-            return Failed(str(error).strip().splitlines()[-1])
+            return count * [Failed(str(error).strip().splitlines()[-1])]
         except self._ray.exceptions.RayError as error:  # the worker, its machine or the object is gone
-            return Lost(f"its worker ended: {type(error).__name__}")
+            return count * [Lost(f"its worker ended: {type(error).__name__}")]
         if "versions" in answer:
             raise ExecutorError(messages.disagreement(self._ours, answer["versions"]))
         if "reason" in answer:
-            return Failed(answer["reason"])
+            return count * [Failed(answer["reason"])]
         self._processors.add(answer["processor"])
         with jax.enable_x64(True):
-            return Done(
-                messages.unpack(answer["value"], {}),
-                answer["seconds"],
-                answer["where"],
-                answer["processor_seconds"],
-            )
+            return [self._outcome(one, answer["where"], pace) for one in answer["chunks"]]
+
+    def _outcome(self, one: dict[str, Any], where: str, pace: "_Pace") -> Outcome:
+        if "reason" in one:
+            return Failed(one["reason"])
+        pace.weigh(len(one["value"]))
+        pace.took(one["seconds"])
+        return Done(messages.unpack(one["value"], {}), one["seconds"], where, one["processor_seconds"])
 
     def close(self) -> None:
         """Leave the cluster, or end the processes on this machine."""
         self._ray.shutdown()
+
+
+def _next_task(waiting: deque[tuple[int, Chunk]], most: int) -> list[tuple[int, Chunk]]:
+    """Take so many chunks, or fewer: those of a task share their function and its first arguments."""
+    found = [waiting.popleft()]
+    first = found[0][1]
+    while waiting and len(found) < most:
+        chunk = waiting[0][1]
+        if first.alone or chunk.alone or chunk.place != first.place or chunk.shared is not first.shared:
+            break
+        found.append(waiting.popleft())
+    return found
+
+
+class _Pace:
+    """How many chunks of a stage make a task: at first one, then as many as take `TASK_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._seconds, self._bytes = math.inf, 1.0
+
+    def took(self, seconds: float) -> None:
+        """Note what a chunk took. The least counts, because the first of each worker compiles."""
+        self._seconds = max(min(self._seconds, seconds), 1e-4)
+
+    def weigh(self, size: float | int) -> None:
+        """Note how many bytes a chunk brings along, or gives."""
+        self._bytes = max(self._bytes, size)
+
+    def together(self, left: int, workers: int) -> int:
+        """How many of the chunks that are left make the next task."""
+        share = max(left / (SHARES * workers), LEAST_SECONDS / self._seconds)
+        return max(1, int(min(TASK_SECONDS / self._seconds, TASK_BYTES / self._bytes, share)))
+
+    def ahead(self, workers: int, others: int) -> int:
+        """How many tasks may be on their way.
+
+        Until it is known what a chunk takes, no more than there are idle workers: each of them would compile.
+
+        Args:
+            workers: that there are.
+            others: tasks of other stages on their way.
+        """
+        return workers + 2 if math.isfinite(self._seconds) else max(1, workers - others)
 
 
 class _Sent:
@@ -184,26 +262,33 @@ def compute_packed(
     shared: tuple[bytes, messages.Sources],
     own: tuple[bytes, messages.Sources],
 ) -> dict[str, Any]:
-    """Compute a chunk in this worker; the answer says what became of it.
+    """Compute the chunks of a task in this worker; the answer says what became of each.
 
     Args:
         expected: versions of the process that asks.
         place: of the function, as MODULE:NAME.
         shared: packed arguments of all chunks of a stage.
-        own: packed arguments of this chunk.
+        own: packed list of the other arguments of each chunk.
     """
     if messages.versions() != expected:
         return {"versions": messages.versions()}
-    began, processor = time.monotonic(), time.process_time()
     try:
         with jax.enable_x64(True):
             first = _shared(shared[0], tuple(sorted(shared[1].items())))
-            rest = messages.unpack(*own)
+            rests = messages.unpack(*own)
         module, _, name = place.partition(":")
-        chunk = Chunk("", messages.named(module, name), first, lambda: rest)
+        function = messages.named(module, name)
+    except Exception as error:  # whatever a file of the user's does
+        return {"reason": reason_of(error)}
+    found = [_computed(Chunk("", function, first, partial(tuple, rest))) for rest in rests]
+    return {"chunks": found, "where": messages.process_name(), "processor": messages.processor()}
+
+
+def _computed(chunk: Chunk) -> dict[str, Any]:
+    began, processor = time.monotonic(), time.process_time()
+    try:
         value = messages.pack(chunk.compute())[0]
     except Exception as error:  # whatever a system of the user's does
         return {"reason": reason_of(error)}
-    answer = {"value": value, "seconds": time.monotonic() - began, "where": messages.process_name()}
     spent = time.process_time() - processor
-    return answer | {"processor": messages.processor(), "processor_seconds": spent}
+    return {"value": value, "seconds": time.monotonic() - began, "processor_seconds": spent}

@@ -18,7 +18,8 @@ import numpy as np
 
 from veil.evaluation.episodes import side_by_side
 from veil.executors.base import Chunk, ChunkError, Executor, InProcess, run_chunks
-from veil.io import StoreError, about, fingerprint, load_arrays, replace_bytes, save_arrays
+from veil.executors.messages import whole_fingerprint
+from veil.io import StoreError, about, load_arrays, replace_bytes, save_arrays
 from veil.leakage.per_step import Measure
 from veil.learners.base import Family, Learner, Progress, robust
 from veil.learners.design import initial_policy
@@ -179,7 +180,7 @@ def train_policy(
         return _train_elsewhere(family, learner, policy, options, report, folder, executor)
     with jax.enable_x64(False):
         family, learner, policy = as_float32(family), as_float32(learner), as_float32(policy)
-        diary = RunLog(folder, fingerprint(family, learner, policy, options), options, loggers)
+        diary = RunLog(folder, whole_fingerprint(family, learner, policy, options), options, loggers)
         try:
             return _train(family, learner, policy, diary, report)
         finally:

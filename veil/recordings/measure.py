@@ -17,8 +17,10 @@ from scipy.special import log_softmax
 
 from veil.attacks.particle_filter import ParticleFilter
 from veil.beliefs.innovations import Innovation, innovations
+from veil.evaluation.episodes import side_by_side
 from veil.evaluation.fit_test import examine_residuals, free_fit
 from veil.evaluation.verdict import recording_verdict
+from veil.executors.base import Chunk, ChunkError, Executor, InProcess, run_chunks
 from veil.policies.base import Policy, with_sensor
 from veil.policies.plain import Truth
 from veil.recordings.bound import Bound, bind
@@ -120,6 +122,59 @@ def measure(
             double, bind(double, recording), make_policy, settings or MeasureSettings(), progress
         )
         return replace(found, notes=recording.notes)
+
+
+def measure_all(
+    subjects: Sequence[tuple[System, Recording]],
+    make_policy: Maker = Truth,
+    settings: MeasureSettings | None = None,
+    *,
+    progress: Progress = lambda stage, done, total: None,
+    executor: Executor | None = None,
+    failed: Callable[[str, str], None] | None = None,
+) -> list[Measurement]:
+    """Measure several recordings: one after the other in this process, or each as a chunk by workers.
+
+    Args:
+        subjects: each recording with its model.
+        make_policy: see `measure`; workers must find it by its name.
+        settings: the particles and draws of the filters.
+        progress: called with the stage, how far that is, and of how much.
+        executor: who measures; this process if not given.
+        failed: called with the name of each recording that cannot be measured by a worker, and the reason;
+            the others are then returned. Without it a `ChunkError` names them, once the others are measured.
+    """
+    executor, settings = executor or InProcess(), settings or MeasureSettings()
+    count, found, reasons = len(subjects), list[Measurement](), dict[str, str]()
+    if not executor.remote:
+        for number, (system, log) in enumerate(subjects):
+            progress("recordings", number, count)
+            found.append(measure(system, log, make_policy, settings, progress=progress))
+        progress("recordings", count, count)
+        return found
+
+    def job(system: System, log: Recording) -> Callable[[Progress], list[Measurement]]:
+        def run(told: Progress) -> list[Measurement]:
+            chunk = Chunk(f"recording {log.name}", measure, (system, log, make_policy, settings))
+            try:
+                (done,) = run_chunks(executor, [chunk])
+            except ChunkError as error:
+                reasons[log.name] = str(error)
+                return []
+            finished.append(log.name)
+            told("recordings", len(finished), count)
+            return [done.value]
+
+        return run
+
+    finished = list[str]()
+    parts = side_by_side([job(*one) for one in subjects], progress, executor)
+    if reasons and failed is None:
+        raise ChunkError(reasons)
+    for name, reason in reasons.items():
+        assert failed is not None
+        failed(name, reason)
+    return [one for part in parts for one in part]
 
 
 def _measure(
