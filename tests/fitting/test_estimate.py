@@ -16,8 +16,8 @@ from veil.policies import Twin
 from veil.results.fit import Rival
 from veil.settings import FitSettings
 from veil.systems import Driver, Gain, IdmDriver
-from veil.systems.base import Field
-from veil.systems.variants import WithNoise
+from veil.systems.base import Field, System
+from veil.systems.variants import Variant, WithNoise
 from veil.types import as_float64
 
 
@@ -187,6 +187,53 @@ def test_rounded_and_heavy_tailed_noise_becomes_standard_normal():
     taken_as_exact = gaussianised(rounded, 0 * half, np.array([0.25]), 0)[:, 0]
     assert stats.kstest(taken_as_exact, "norm").pvalue < 1e-6
     assert stats.kstest(gaussianised(rounded, half, np.array([0.0]), 0)[:, 0], "norm").pvalue < 1e-4
+
+
+class Reversed(Variant):
+    """The same loop, pushed the other way."""
+
+    inner: System
+
+    @property
+    def prior(self):
+        return self.inner.prior
+
+    def initial(self, secret):
+        return self.inner.initial(secret)
+
+    def transition(self, secret, state, external):
+        return self.inner.transition(secret, state, -external)
+
+
+class WithRival(Reversed):
+    """The loop itself, which names the other one as a law of motion that it might be taken for."""
+
+    def transition(self, secret, state, external):
+        return self.inner.transition(secret, state, external)
+
+    def misspecified_models(self):
+        return {"pushed the other way": Reversed(self.inner)}
+
+
+def test_another_law_is_scored_on_all_steps_that_come_after_those_it_was_fitted_to():
+    """Least squares on the first 30, 50 and 70 %, each scored up to the next part."""
+    level, push, log = loop(0.7, 1001, 5)
+    found = veil.fit(WithRival(Gain()), log).individuals[0]
+    assert found.family.order == 0 and not found.family.heavy and not found.family.level
+    gains = []
+    for begin, end in ((300, 500), (500, 700), (700, 1000)):
+        scores = []
+        for sign in (1.0, -1.0):
+            goal, past = level[1:] - sign * push[:-1], level[:-1]
+            slope = goal[:begin] @ past[:begin] / (past[:begin] @ past[:begin])
+            sd = np.sqrt(np.mean((goal[:begin] - slope * past[:begin]) ** 2))
+            scores.append(stats.norm.logpdf(goal[begin:end], slope * past[begin:end], sd))
+        gains.append(scores[1] - scores[0])
+    gains = np.concatenate(gains)
+    rival = {one.name: one for one in found.rivals}["pushed the other way"]
+    assert rival.steps == len(gains) == 700
+    assert abs(rival.gain - gains.mean()) < 0.01 * rival.standard_error
+    assert abs(rival.standard_error - gains.std(ddof=1) / np.sqrt(700)) < 0.01 * rival.standard_error
 
 
 @pytest.fixture(scope="module")

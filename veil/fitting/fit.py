@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -176,9 +177,8 @@ def _individual(
     seconds = None if system.step_seconds is None else float(system.step_seconds)
     rivals = rivals_of(flat, _known(system, data)[used], held, seconds, settings.seed)
     for law, (model, rows) in others.items():
-        rival = Likelihood(model, rows)
-        line = np.asarray(log_scores(rival, estimate_white(rival, weights, settings.seed))[0])
-        rivals = (*rivals, rival_of(law, (line - score)[late]))
+        gains = _gains_ahead(Likelihood(model, rows), likelihood, parameters, family, used, settings)
+        rivals = (*rivals, rival_of(law, gains))
     tests = examine(flat[held], fitted, _recorded(system, data.sensor.seen), seconds, rivals)
     first = uncertainty(likelihood, parameters, likelihood.free(family), weights, profiles=False)
     final = estimate_coloured(likelihood, parameters, family, everything)
@@ -204,6 +204,50 @@ def _individual(
         np.stack([predicted, guesses[used][held]], axis=-1),
     )
     return Part(individual, ravel(parameters), first.covariance)
+
+
+EARLIER = (0.3, 0.5)  # parts of the recording from which another law of motion predicts the next one as well
+
+ENOUGH = (
+    200  # steps that such a part must have, so that what is predicted hardly depends on errors of the fit
+)
+
+
+def _gains_ahead(
+    rival: Likelihood,
+    likelihood: Likelihood,
+    parameters: Parameters,
+    family: Family,
+    used: np.ndarray,
+    settings: FitSettings,
+) -> Float[np.ndarray, " M"]:
+    """Log score of another law of motion minus that of the model, on steps that neither was fitted to.
+
+    Both are fitted to the first part of the recording and predict the steps up to the next part, and so on.
+    More steps of a long recording are scored than are held out: a law that is a little better is found.
+
+    Args:
+        rival: the other law, of which the noise is white.
+        likelihood: of the model.
+        parameters: of the model, fitted to all steps that are not held out.
+        family: of the law of the scores.
+        used: which steps were recorded.
+        settings: how many steps are held out, and seeds.
+    """
+    parts = [part for part in EARLIER if part < 1.0 - settings.held_out and part * used.sum() >= ENOUGH]
+    ends = [*parts, 1.0 - settings.held_out, 1.0]
+    first = jnp.asarray(_split(used, settings.held_out)[0], float)
+    start, found = estimate_white(rival, first, settings.seed), []
+    for place, (end, until) in enumerate(pairwise(ends)):
+        early, late = _split(used, 1.0 - end)
+        weights, late = jnp.asarray(early, float), late & ~_split(used, 1.0 - until)[1]
+        own, other = parameters, start
+        if place < len(parts):
+            own = estimate_coloured(likelihood, parameters, family, weights)
+            other = estimate_coloured(rival, start, Family(), weights)
+        gain = np.asarray(log_scores(rival, other)[0]) - np.asarray(log_scores(likelihood, own)[0])
+        found.append(gain[late])
+    return np.concatenate(found)
 
 
 def _split(used: np.ndarray, held_out: float) -> tuple[np.ndarray, np.ndarray]:

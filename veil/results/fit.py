@@ -50,9 +50,9 @@ class Rival:
 
     Attributes:
         name: what it does.
-        gain: log score that it gains over the model on held-out steps, nats per step; negative if it loses.
+        gain: log score that it gains over the model, nats per step; negative if it loses.
         standard_error: of the gain.
-        steps: that were held out.
+        steps: that were scored. Neither it nor the model was fitted to them.
     """
 
     name: str
