@@ -185,7 +185,7 @@ class ExactBounder(LeakageBounder):
         steps = trail.health.log_likelihood
         used = (jnp.arange(steps.shape[0], dtype=jnp.int32) < length)[:, None]
         exact = jnp.sum(jnp.where(used, steps, 0.0), axis=0)
-        return _exact_bound(exact, exact[record.index], record, apart)
+        return exact_bound(exact, exact[record.index], record, apart)
 
 
 class LinearBounder(LeakageBounder):
@@ -212,7 +212,7 @@ class LinearBounder(LeakageBounder):
         steps = self.bank.log_densities(record.public)
         used = (jnp.arange(steps.shape[1], dtype=jnp.int32) < length)[None, :]
         exact = jnp.sum(jnp.where(used, steps, 0.0), axis=1)
-        return _exact_bound(exact, exact[record.index], record, apart)
+        return exact_bound(exact, exact[record.index], record, apart)
 
 
 class CoupledBounder(LeakageBounder):
@@ -256,7 +256,7 @@ class CoupledBounder(LeakageBounder):
         used = jnp.arange(steps, dtype=jnp.int32) < length
         agree = jnp.all(same | ~used)
         zeros = jnp.zeros_like(self.system.prior.log_masses)
-        return _exact_bound(zeros, jnp.where(agree, 0.0, jnp.nan), record, apart)
+        return exact_bound(zeros, jnp.where(agree, 0.0, jnp.nan), record, apart)
 
 
 REFERENCE = 2  # times as many points of a cell as the owner's own filter has
@@ -297,7 +297,7 @@ class SelfModelBounder(LeakageBounder):
         excess = excess - own.log_masses(record.secret, readings, external)
         used = jnp.arange(excess.shape[0], dtype=jnp.int32) < length
         zeros = jnp.zeros_like(self.system.prior.log_masses)
-        return _exact_bound(zeros, jnp.sum(jnp.where(used, excess, 0.0)), record, apart)
+        return exact_bound(zeros, jnp.sum(jnp.where(used, excess, 0.0)), record, apart)
 
 
 class TwinBounder(LeakageBounder):
@@ -375,7 +375,7 @@ class ExcessBounder(LeakageBounder):
             log_plant = log_plant - self.reference.bound(true, before, **given).plain[MAIN, record.index]
         excess = log_plant - self.reader.log_score(record, length)
         zeros = jnp.zeros_like(self.reader.plant.prior.log_masses)
-        return _exact_bound(zeros, excess, record, apart)
+        return exact_bound(zeros, excess, record, apart)
 
 
 def _twin_bounders(reader: TwinReader) -> tuple[LeakageBounder, ...]:
@@ -395,6 +395,8 @@ def _twin_bounders(reader: TwinReader) -> tuple[LeakageBounder, ...]:
     found = tuple(ExcessBounder(reader, one) for one in references if one.particles < MANY)
     return (*kept, *found) or (TwinBounder(reader),)
 
+
+BY_QUADRATURE = ("conditional particles, aimed by quadrature", 64)  # which need few particles
 
 MANY = 5184  # particles per secret of the last resort, tried where fewer came near
 
@@ -449,8 +451,8 @@ def _particle_ladder(system: System, policy: Policy) -> tuple[LeakageBounder, ..
 
 def _conditional(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
     """Filters of what a release without noise leaves open of a state that is not linear."""
-    exact = ahead_by_quadrature(system, policy)
-    by_quadrature = [] if exact is None else [("conditional particles, aimed by quadrature", exact, 64)]
+    exact, (words, few) = ahead_by_quadrature(system, policy), BY_QUADRATURE
+    by_quadrature = [] if exact is None else [(words, exact, few)]
     ladder: list[tuple[str, Guide, int]] = [
         ("conditional particles, aimed ahead", Ahead(), 128),
         *by_quadrature,
@@ -462,7 +464,15 @@ def _conditional(system: System, policy: Policy) -> tuple[LeakageBounder, ...]:
     )
 
 
-def _exact_bound(likelihood: Array, pinned: Scalar, record: Record, apart: bool) -> TwoSidedBound:
+def exact_bound(likelihood: Array, pinned: Scalar, record: Record, apart: bool) -> TwoSidedBound:
+    """Both sides of an episode from numbers that need no runs.
+
+    Args:
+        likelihood: (K,) logarithms, from below.
+        pinned: that of the true secret, from above; NaN where nothing is known.
+        record: the episode.
+        apart: whether components of the secret will be asked for.
+    """
     runs = jnp.broadcast_to(likelihood, (APART + apart, *likelihood.shape))
     return TwoSidedBound(
         runs, pinned, jnp.ones_like(pinned), jnp.full(record.states.shape[1:], 0.5, pinned.dtype)
