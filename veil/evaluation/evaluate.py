@@ -257,11 +257,12 @@ def evaluate(
 
         def choose(bounders: tuple[LeakageBounder, ...], readers: tuple[ToldBounder, ...]) -> Choice:
             """The first that is narrow enough on pilot episodes, else the narrowest; and a reader."""
-            if not bounders:
+            first = next(iter(bounders), None)
+            if first is None:
                 return cheapest(Unfiltered(plant), None, readers) if readers else Choice(None)
-            if len(bounders) < 2:
-                return Choice(bounders[0], readers[0] if readers else None)
-            best: tuple[float, LeakageBounder, TwoSidedBound | None] = (np.inf, bounders[0], None)
+            if len(bounders) == 1:
+                return Choice(first, readers[0] if readers else None)
+            best: tuple[float, LeakageBounder, TwoSidedBound | None] = (np.inf, first, None)
             width = np.inf
             for bounder in bounders:
                 if bounder.particles >= MANY and width > HOPELESS * limit:

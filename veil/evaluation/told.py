@@ -183,7 +183,8 @@ def _reader(told: Telling) -> LeakageBounder | None:
     guide = ahead_by_quadrature(told, truth)
     if guide is None:
         return None
-    return ParticleBounder(*BY_QUADRATURE[:1], NoiselessFilter(told, truth, guide, BY_QUADRATURE[1]))
+    words, few = BY_QUADRATURE
+    return ParticleBounder(words, NoiselessFilter(told, truth, guide, few))
 
 
 def _words(names: list[str]) -> str:
