@@ -57,6 +57,9 @@ class Telling(SamePlant):
     inner: System
     told: tuple[int, ...] = eqx.field(static=True)
 
+    def __init__(self, inner: System, told: tuple[int, ...]):
+        self.inner, self.told = inner, told
+
     @property
     def state_fields(self) -> tuple[Field, ...]:
         """Those of the inner system, without a sensor."""
