@@ -120,6 +120,12 @@ class Three(Hidden):
         return jnp.sin(2.0 * state[1])
 
 
+class OneBent(Hidden):
+    def transition(self, secret, state, external) -> Gaussian:
+        law = super().transition(secret, state, external)
+        return Gaussian(law.mean + jnp.sin(2.0 * state[1]), law.scale)
+
+
 class BothBent(Three):
     def bend(self, state):
         return jnp.sin(2.0 * state[1] + state[2])
@@ -159,6 +165,8 @@ def test_a_reader_is_told_as_little_as_makes_it_exact():
         ("straight as well", grid),
         ("bent and straight as well", exact),
     ]
+    alone = hidden(OneBent)
+    assert who(alone, Truth(alone)) == [("hidden as well", exact)], "to be told nothing is no reader"
     before = "the state before it is rounded or blurred"
     assert who(folded, Truth(folded)) == [(before, kalman)], "|x| is a function of x, the rest is linear"
     now_and_then = [more for more, _ in who(one, Subsampled(Truth(one), 2))]
