@@ -12,12 +12,11 @@ from scipy.stats import norm
 from tests.hidden_plane import Hidden, hidden
 from veil.attacks.guides import Unguided
 from veil.attacks.noiseless_filter import NoiselessFilter
+from veil.evaluation import bounds as bounds_module
 from veil.evaluation import evaluate as evaluate_module
-from veil.evaluation import told as told_module
-from veil.evaluation.bounds import ParticleBounder
+from veil.evaluation.bounds import OTHERWISE, ParticleBounder, told_bounders
 from veil.evaluation.evaluate import evaluate
 from veil.evaluation.scoring import Told, TwoSidedBound, component_upper, score
-from veil.evaluation.told import OTHERWISE, told_bounders
 from veil.laws import Gaussian, Kernel, Point
 from veil.policies import Counterfactual, GaussianNoise, PlainPolicy, Quantised, Subsampled, Transport, Truth
 from veil.rollout import rollout
@@ -259,7 +258,7 @@ def test_a_filter_that_fails_is_not_refused(float64, monkeypatch):
     def few(system, policy, believed=None):
         return (ParticleBounder("few particles", NoiselessFilter(system, policy, Unguided(), 64)),)
 
-    monkeypatch.setattr(told_module, "MOST_HIDDEN", 1)
+    monkeypatch.setattr(bounds_module, "MOST_HIDDEN", 1)
     monkeypatch.setattr(evaluate_module, "bounder_candidates", few)
     system = Valve(finite_prior([(loss, 0.1) for loss in (0.2, 0.3, 0.4)]), jnp.asarray(1e6))
     found = evaluate(system, Truth(system), settings=AuditSettings(steps=8, episodes=48))

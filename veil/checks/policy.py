@@ -12,8 +12,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from veil.checks.findings import ContractReport, Rule, Support, examined
-from veil.evaluation.bounds import bounder_candidates
-from veil.evaluation.told import told_bounders
+from veil.evaluation.bounds import bounder_candidates, told_bounders
 from veil.laws import Finite, Gaussian, GridGaussian, Law, MemoryKernel, Mixture
 from veil.learners.pathwise import surrogate
 from veil.policies.base import LearnedPolicy, Policy

@@ -19,7 +19,14 @@ from jaxtyping import Array, Int
 from scipy.special import log_softmax
 
 from veil.attacks.kalman import MisspecifiedPolicy
-from veil.evaluation.bounds import MANY, LeakageBounder, bounder_candidates
+from veil.evaluation.bounds import (
+    MANY,
+    LeakageBounder,
+    ToldBounder,
+    Unfiltered,
+    bounder_candidates,
+    told_bounders,
+)
 from veil.evaluation.episodes import (
     PILOT,
     Progress,
@@ -44,7 +51,6 @@ from veil.evaluation.scoring import (
     upper_scores,
     vulnerability,
 )
-from veil.evaluation.told import ToldBounder, Unfiltered, told_bounders
 from veil.evaluation.utility import Use, use
 from veil.evaluation.verdict import VerdictInputs, reach_verdict, width_limit
 from veil.executors.base import Executor

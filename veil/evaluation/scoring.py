@@ -174,7 +174,7 @@ class Charges(NamedTuple):
 
 @dataclass(frozen=True)
 class Told:
-    """The same episodes, read by somebody who is told more than the releases (`veil.evaluation.told`).
+    """The same episodes, read by somebody who is told more (`veil.evaluation.bounds.told_bounders`).
 
     Attributes:
         bound: both sides of what this reader learns.
