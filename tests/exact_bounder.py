@@ -1,7 +1,7 @@
 """Both sides of a leakage by a Kalman bank: the truth for a gain, and quick to compile elsewhere."""
 
 from veil.attacks.kalman import KalmanBank
-from veil.evaluation.bounds import LeakageBounder, _exact_bound
+from veil.evaluation.bounds import LeakageBounder, exact_bound
 
 
 class Exact(LeakageBounder):
@@ -22,7 +22,7 @@ class Exact(LeakageBounder):
     def bound(self, record, length, *, play_key, key, apart):
         del length, play_key
         found = self.bank(record.public, key=key).log_likelihood
-        return _exact_bound(found, found[record.index], record, apart)
+        return exact_bound(found, found[record.index], record, apart)
 
 
 def exact_candidates(system, policy, believed=None):

@@ -185,6 +185,34 @@ def shares_by_gaussians(system: System, policy: Policy) -> bool:
     return mean <= 1 and scale == 0 and moves_linearly(system)
 
 
+def coordinates_read(system: System, policy: Policy) -> tuple[int, ...] | None:
+    """The coordinates of the state that the law of a release depends on; None if it depends on the secret.
+
+    For a policy without a memory. Decided from the traced program.
+    """
+    policy = sensed(policy)
+    _, start, *known = _release_program(system, policy)
+
+    def law(state: State, secret: Secret, features: Features, external: External, time: Time) -> list[Array]:
+        decision = policy.decide(features, external, time)
+        memory = policy.init_memory(secret, seen(policy, state), key=jr.key(0))
+        found = decision.release_law(secret, seen(policy, state), memory)
+        return jax.tree.leaves(eqx.filter(found, eqx.is_array))
+
+    def of_secret(secret: Secret, state: State, *rest: Array) -> list[Array]:
+        return law(state, secret, *rest)
+
+    if max(degrees(of_secret, known[0], start, *known[1:]), default=0) > 0:
+        return None
+    places = range(len(system.state_fields))
+    others = (tuple(one for one in places if one != place) for place in places)
+    return tuple(
+        place
+        for place, fixed in enumerate(others)
+        if max(degrees(law, start, *known, fixed=fixed), default=0) > 0
+    )
+
+
 def moves_linearly(system: System, known: tuple[int, ...] = ()) -> bool:
     """Whether the next state is Gaussian with a mean affine in the state, and noise that ignores it.
 

@@ -16,11 +16,11 @@ from veil.checks.findings import Rule, Support, examined
 from veil.checks.learner import check_learner
 from veil.checks.measure import check_measure
 from veil.checks.policy import check_policy, density
-from veil.laws import Finite, Gaussian, Kernel, MemoryKernel, Mixture, Point
+from veil.laws import Finite, Gaussian, GridGaussian, Kernel, MemoryKernel, Mixture, Point
 from veil.leakage import estimate_per_component
 from veil.learners import Learner, Progress
-from veil.policies import PlainPolicy, Policy
-from veil.systems import Gain, System
+from veil.policies import PlainPolicy, Policy, Transport
+from veil.systems import Gain, System, with_resolution
 
 COUNT = itertools.count()
 
@@ -134,6 +134,37 @@ def test_a_density_that_is_not_that_of_the_draws_is_found():
     assert not density(
         Mixture(jnp.asarray(half), eqx.tree_at(lambda law: law.scale, parts, parts.scale + 0.5))
     )
+
+
+class OffGrid(GridGaussian):
+    """Draws a third of a step beside the points of the grid."""
+
+    def sample(self, noise):
+        return super().sample(noise) + self.grid[0] / 3.0
+
+
+class Wider(GridGaussian):
+    """Draws points of the grid, one and a half times as wide as it says."""
+
+    def sample(self, noise):
+        return GridGaussian(self.mean, 1.5 * self.scale, self.grid).sample(noise)
+
+
+def test_draws_on_a_public_grid_are_compared_with_their_law(float64):
+    """What is drawn is discrete: it has the moments of the law, not its slope."""
+    mean, scale = jnp.asarray([[0.03, 1.0]]), jnp.asarray([[[0.3, 0.0], [0.1, 0.2]]])
+    right = GridGaussian(mean, scale, (0.1, 0.2))
+    assert density(right), density(right).reason
+    assert "beside" in density(OffGrid(mean, scale, (0.1, 0.2))).reason
+    for law in (Wider(mean, scale, (0.1, 0.2)), GridGaussian(mean, 0.1 * scale, (0.1, 0.2))):
+        assert "mean and the covariance" in density(law).reason
+    assert not density(GridGaussian(mean, jnp.swapaxes(scale, 1, 2), (0.1, 0.2)))
+
+
+def test_a_policy_behind_a_sensor_keeps_the_contract():
+    system = with_resolution(Gain(), 0.1)
+    report = check_policy(Transport(system, jnp.asarray([0.2])))
+    assert report.ok and not report.findings, str(report)
 
 
 def test_an_exception_is_a_finding():

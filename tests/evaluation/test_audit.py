@@ -9,10 +9,19 @@ from veil.beliefs.particles import ParticleSpec
 from veil.evaluation.audit import audit
 from veil.evaluation.bounds import CoupledBounder, ExactBounder, bounder_candidates
 from veil.io import Store, fingerprint
-from veil.laws import Gaussian
-from veil.policies import Blind, Counterfactual, GaussianNoise, Quantised, Subsampled, Transport, Truth
+from veil.laws import Gaussian, Kernel, Point
+from veil.policies import (
+    Blind,
+    Counterfactual,
+    GaussianNoise,
+    PlainPolicy,
+    Quantised,
+    Subsampled,
+    Transport,
+    Truth,
+)
 from veil.settings import AuditSettings
-from veil.systems import ColouredPlatoon, Gain, Platoon, finite_prior
+from veil.systems import ColouredPlatoon, Gain, Platoon, System, finite_prior
 
 SMALL = AuditSettings(steps=5, episodes=60, assisted=False)
 
@@ -130,9 +139,32 @@ class FoldedGain(Gain):
         return jnp.abs(state)
 
 
-def test_no_method_means_no_promise():
-    """|x| without noise: no density to weigh by, so everything may leak."""
+class Labelled(PlainPolicy):
+    """Shares |x| without noise, and the secret in the tenth digit."""
+
+    system: System
+
+    def kernel(self, features, external, time):
+        return LabelledKernel()
+
+
+class LabelledKernel(Kernel):
+    def __call__(self, secret, state):
+        return Point(jnp.abs(state) + 1e-10 * secret)
+
+
+def test_what_no_filter_reads_is_bounded_by_a_reader_who_is_told_the_state():
+    """|x| without noise: no density to weigh by, but it tells no more than x."""
     system = FoldedGain()
     found = audit(system, Truth(system), SMALL)
+    assert found.verdict.name == "certifiable" and "Bayes" not in {row.name for row in found.attacks}
+    assert "the upper side is what a reader gains who is told the state before" in found.sentence
+    assert found.lowest <= found.leakage.high <= found.leakage.entropy
+
+
+def test_no_method_means_no_promise():
+    """A release that reads the secret tells more than the state, so everything may leak."""
+    system = FoldedGain()
+    found = audit(system, Labelled(system), SMALL)
     assert found.verdict.name == "no_upper_bound"
     assert found.leakage.high == pytest.approx(np.log(3)) and "no method" in found.verdict.reasons[0]

@@ -139,3 +139,16 @@ def test_a_divergence_may_be_large_and_a_method_without_an_upper_side_is_none():
     assert verdict(leakage=wide, attacks=(), method="filter").name == "not_enough_particles"
     assert verdict(leakage=wide, attacks=(), method="excess", bad=0.2).name == "not_enough_particles"
     assert verdict(attacks=(), method="attack").name == "no_upper_bound"
+
+
+def test_where_a_reader_is_told_more_a_poor_filter_is_no_reason_to_refuse():
+    """Neither is what it says about the model; what attackers gain still is."""
+    wide, poor = Leakage(Mean(0.1, 0.005), Mean(0.4, 0.005), H), Mean(-1.0, 0.01)
+    ranks = np.random.default_rng(0).beta(2, 2, size=(1024, 2))
+    given = {"leakage": wide, "bad": 0.3, "told": ("the wall as well", 0.3)}
+    assert verdict(**given).name == verdict(**given, calibration=poor, ranks=ranks).name == "certifiable"
+    assert verdict(**given, attacks=(attack(0.6),)).name == "filter_inconsistent"
+    assert verdict(**(given | {"told": None})).name == "not_enough_particles"
+    seldom = {"told": ("the wall as well", 0.01), "bad": 0.01}
+    assert verdict(**seldom).name == "certifiable"
+    assert verdict(**seldom, calibration=poor).name == "filter_inconsistent", "a good filter is a test"

@@ -67,6 +67,21 @@ def test_a_bound_that_is_no_bound_is_called_everything():
     assert "everything there is to know, 1.386 nats (2.000 bits)," in text
 
 
+@pytest.mark.parametrize(
+    ("share", "begin"), [(0.0, ""), (0.09, "in 9 % of the episodes, where the filters fail, "), (1.0, "")]
+)
+def test_a_verdict_says_where_the_upper_side_is_that_of_a_reader_who_is_told_more(share, begin):
+    audit = KINDS["certifiable"]
+    inputs = audit.verdict.inputs | {"told": "the wall as well", "told_fraction": share}
+    said = replace(audit, verdict=replace(audit.verdict, inputs=inputs)).sentence
+    clause = f"; {begin}the upper side is what a reader gains who is told the wall as well: "
+    assert (clause in said) == (share > 0.0) and ("told" in said) == (share > 0.0)
+    assert share == 0.0 or said.index("at most") < said.index("told") < said.index("the best of six")
+    refused = KINDS["not_enough_particles"]
+    other = replace(refused, verdict=replace(refused.verdict, inputs=inputs))
+    assert "told" not in other.sentence, "what is not certified has no upper side to explain"
+
+
 def test_at_least_is_never_more_than_the_data():
     audit = KINDS["certified_leak"]
     low = 1.37 - 3.5 * 0.0022  # as the gate would have it

@@ -331,6 +331,11 @@ CASES = [
         error="line 2: the time 'Date' is '15.01.2024 00:00', not an ISO time",
     ),
     Case(
+        "the same, under a name that is not known",
+        file(time=("Zeitpunkt", clock(shape="%d.%m.%Y %H:%M"))),
+        error="line 2: the time 'Zeitpunkt' is '15.01.2024 00:00', not an ISO time",
+    ),
+    Case(
         "the same, with the form",
         file(time=("Date", clock(shape="%d.%m.%Y %H:%M"))),
         {"time_format": "%d.%m.%Y %H:%M"},

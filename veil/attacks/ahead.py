@@ -85,18 +85,9 @@ class Ahead(Planned):
 
         return jax.lax.scan(step, system.initial(secret), public)[1]
 
-    def smoothed(
-        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Quadratic
-    ) -> Float[Array, "T N"]:
-        """Each state from the law that its release leaves."""
-
-        def step(origin: Gaussian, now: tuple[Quadratic, Public]) -> tuple[Gaussian, State]:
-            potential, public = now
-            law = match(policy, secret, origin, public).law
-            state = law.sample(potential.aim(law).mean)
-            return system.transition(secret, state, public.external), state
-
-        return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
+    def drawn_from(self, policy: Policy, secret: Secret, origin: Gaussian, public: Public) -> Gaussian:
+        """The law that the release leaves."""
+        return match(policy, secret, origin, public).law
 
     def backward(
         self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]

@@ -189,16 +189,34 @@ class Planned(Guide):
         """Means of a Gaussian filter after each release."""
 
     @abc.abstractmethod
-    def smoothed(
-        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Quadratic
-    ) -> Float[Array, "T N"]:
-        """The path through the means of the aimed laws."""
+    def drawn_from(self, policy: Policy, secret: Secret, origin: Gaussian, public: Public) -> Gaussian:
+        """The law that a state is drawn from, aimed by the potential of its step.
+
+        Args:
+            policy: the policy in force.
+            secret: θ.
+            origin: the law of the state before the release.
+            public: the step.
+        """
 
     @abc.abstractmethod
     def backward(
         self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]
     ) -> Quadratic:
         """The potentials of all steps, everything linearised along `path`."""
+
+    def smoothed(
+        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Quadratic
+    ) -> Float[Array, "T N"]:
+        """The path through the means of the aimed laws."""
+
+        def step(origin: Gaussian, now: tuple[Quadratic, Public]) -> tuple[Gaussian, State]:
+            potential, public = now
+            law = self.drawn_from(policy, secret, origin, public)
+            state = law.sample(potential.aim(law).mean)
+            return system.transition(secret, state, public.external), state
+
+        return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
 
     def plan(self, system: System, policy: Policy, secret: Secret, public: Public) -> Quadratic:
         """One potential per step."""
@@ -224,18 +242,10 @@ class Twisted(Planned):
         """By an extended Kalman filter."""
         return filtered_path(system, policy, secret, public)
 
-    def smoothed(
-        self, system: System, policy: Policy, secret: Secret, public: Public, plan: Quadratic
-    ) -> Float[Array, "T N"]:
-        """Each state from the law before its release."""
-        del policy
-
-        def step(origin: Gaussian, now: tuple[Quadratic, Public]) -> tuple[Gaussian, State]:
-            potential, public = now
-            state = origin.sample(potential.aim(origin).mean)
-            return system.transition(secret, state, public.external), state
-
-        return jax.lax.scan(step, system.initial(secret), (plan, public))[1]
+    def drawn_from(self, policy: Policy, secret: Secret, origin: Gaussian, public: Public) -> Gaussian:
+        """The law before the release."""
+        del policy, secret, public
+        return origin
 
     def backward(
         self, system: System, policy: Policy, secret: Secret, public: Public, path: Float[Array, "T N"]

@@ -12,8 +12,8 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from veil.checks.findings import ContractReport, Rule, Support, examined
-from veil.evaluation.bounds import bounder_candidates
-from veil.laws import Finite, Gaussian, Law, MemoryKernel, Mixture
+from veil.evaluation.bounds import bounder_candidates, told_bounders
+from veil.laws import Finite, Gaussian, GridGaussian, Law, MemoryKernel, Mixture
 from veil.learners.pathwise import surrogate
 from veil.policies.base import LearnedPolicy, Policy
 from veil.policies.counterfactual import recovers_noise
@@ -29,6 +29,8 @@ from veil.types import as_float64
 def density(laws: Law) -> Support:
     """Compare draw and density of these laws, batched: filters weigh releases by `log_prob`."""
     laws = laws.fresh_law()
+    if isinstance(laws, GridGaussian):
+        return _grid_gaussian(laws)
     if isinstance(laws, Gaussian):
         return _gaussian(laws)
     if isinstance(laws, Finite):
@@ -49,6 +51,35 @@ def _gaussian(laws: Gaussian) -> Support:
     noise = np.random.default_rng(1).standard_normal(laws.mean.shape)
     fault = law_fault(laws, jnp.asarray(noise, laws.mean.dtype))
     return _support(fault is None, f"{fault}.")
+
+
+GRID_DRAWS, GRID_ERRORS = 4096, 6.0  # per law, and standard errors by which their moments may be off
+
+
+def _grid_gaussian(laws: GridGaussian) -> Support:
+    """On a public grid a Gaussian is discrete: draws are points of the grid and have its moments.
+
+    Their derivative says nothing: it is taken to be that of the Gaussian before it was put on the grid.
+    """
+    size = laws.mean.shape[-1]
+    plain = _gaussian(Gaussian(laws.mean, laws.scale))
+    if not plain.ok:
+        return plain
+    noise = jnp.asarray(np.random.default_rng(2).standard_normal((GRID_DRAWS, laws.noise_size)))
+
+    def draws(law: GridGaussian) -> tuple[Array, Array]:
+        values = jax.vmap(law.sample)(noise)
+        return values, jax.vmap(Gaussian(law.mean, law.scale).recover)(values)
+
+    values, found = (np.asarray(one) for one in evaluate(jax.vmap(draws), laws))
+    steps = np.asarray(laws.grid)
+    off = np.where(steps > 0, values / np.where(steps > 0, steps, 1.0), 0.0)
+    if not np.allclose(off, np.round(off), atol=1e-6):
+        return Support(False, "A release is drawn beside the points of the public grid.")
+    means, squares = found.mean(axis=1), np.einsum("bni,bnj->bij", found, found) / GRID_DRAWS
+    error = GRID_ERRORS / np.sqrt(GRID_DRAWS)
+    right = np.all(np.abs(means) < error) and np.all(np.abs(squares - np.eye(size)) < 2.0 * error)
+    return _support(right, "On the public grid, draws do not have the mean and the covariance of the law.")
 
 
 def _mixture(laws: Mixture) -> Support:
@@ -184,7 +215,7 @@ def _replayed(policy: Policy, record: Record) -> Support:
 
 def _auditable(policy: Policy, world: System) -> Support:
     """The audit has a method that bounds the leakage from above."""
-    candidates = bounder_candidates(world, policy)
+    candidates = bounder_candidates(world, policy) or told_bounders(world, policy)
     if not candidates:
         return Support(False, "No method bounds these releases from above; add a floor of noise.")
     return Support(True, f"Bounded from above by {candidates[0].name}.")

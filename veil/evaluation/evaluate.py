@@ -7,7 +7,8 @@ call `evaluate`. An audit adds attackers to it.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -20,7 +21,14 @@ from jaxtyping import Array, Int
 from scipy.special import log_softmax
 
 from veil.attacks.kalman import MisspecifiedPolicy
-from veil.evaluation.bounds import MANY, LeakageBounder, bounder_candidates
+from veil.evaluation.bounds import (
+    MANY,
+    LeakageBounder,
+    ToldBounder,
+    Unfiltered,
+    bounder_candidates,
+    told_bounders,
+)
 from veil.evaluation.episodes import (
     PILOT,
     Progress,
@@ -36,12 +44,14 @@ from veil.evaluation.episodes import (
 from veil.evaluation.scoring import (
     Forecast,
     Scored,
+    Told,
     TwoSidedBound,
     calibration,
     failed_fraction,
     score,
     shared_components,
     unknown,
+    upper_scores,
     vulnerability,
 )
 from veil.evaluation.utility import Use, use
@@ -69,6 +79,21 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
+class Choice:
+    """How the leakage of an evaluation is bounded.
+
+    Attributes:
+        bounder: the filter, or what else applies; None where nothing does.
+        reader: who is told more than the releases; None where nobody can be.
+        always: whether the reader's gain is charged on all episodes, and not only where the filter fails.
+    """
+
+    bounder: LeakageBounder | None
+    reader: ToldBounder | None = None
+    always: bool = False
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What an evaluation found.
 
@@ -80,6 +105,8 @@ class Evaluation:
         times: the leakage of the first releases, at a few times along the run and at its end.
         use: what the episodes cost and gave, batched [E].
         seconds: time taken by stage.
+        reader: who is told more than the releases, and whose gain is charged where the filter fails; None
+            where it never fails, or nobody can be told.
     """
 
     records: Record
@@ -89,6 +116,7 @@ class Evaluation:
     times: tuple[AtStep, ...]
     use: Use
     seconds: dict[str, float]
+    reader: ToldBounder | None = None
 
     @property
     def index(self) -> np.ndarray:
@@ -107,18 +135,33 @@ class Evaluation:
 
     @property
     def coupled(self) -> bool:
-        """Whether the bound speaks of the owner's noise, which gives no posterior of the secret."""
-        return self.bounder is not None and self.bounder.method in ("coupling", "excess")
+        """Whether the bound comes without a posterior of the secret given the releases."""
+        if self.bounder is None:
+            return False
+        return self.bounder.method in ("coupling", "excess") or isinstance(self.bounder, Unfiltered)
 
     @property
     def method(self) -> str:
         """How the leakage was bounded, in words."""
-        return "no method applies" if self.bounder is None else self.bounder.name
+        if self.bounder is None:
+            return "no method applies"
+        told = self._told()
+        if self.reader is None or told is None or told[1] == 0.0:
+            return self.bounder.name
+        where = "" if told[1] == 1.0 else "where they fail, "
+        return f"{self.bounder.name}; from above, {where}{self.reader.name}"
 
     @property
     def particles(self) -> int:
         """Per secret; 0 where none were needed."""
         return 0 if self.bounder is None else self.bounder.particles
+
+    def _told(self) -> tuple[str, float] | None:
+        """What the reader is told, and on which share of the episodes it stands for the filter."""
+        told = self.scored.told
+        if self.reader is None or told is None:
+            return None
+        return self.reader.more, 1.0 if told.always else float(self.scored.bad.mean())
 
     def verdict(self, attacks: tuple[AttackResult, ...] = (), mismatch: int = 0) -> Verdict:
         """Whether the leakage may be believed.
@@ -137,6 +180,7 @@ class Evaluation:
             mismatch=mismatch,
             failed=0.0 if self.bound is None else failed_fraction(self.bound),
             method=None if self.bounder is None else self.bounder.method,
+            told=self._told(),
         )
         return reach_verdict(found, float(self.forecast.prior.max()))
 
@@ -213,25 +257,54 @@ def evaluate(
                 lambda: in_batches(stage, bound_batch, shared, own, rows, progress, **given).value,
             )
 
-        def choose(bounders: tuple[LeakageBounder, ...]) -> LeakageBounder | None:
-            """The first that is narrow enough on pilot episodes, else the narrowest."""
-            if len(bounders) < 2:
-                return bounders[0] if bounders else None
-            numbers = np.arange(PILOT, PILOT + PILOTS)
-            pilots = played(numbers, "playing pilots")
-            limit = width_limit(float(-np.exp(log_prior) @ log_prior))
-            best, width = (np.inf, bounders[0]), np.inf
+        pilot_numbers, limit = PILOT + np.arange(PILOTS), width_limit(float(-np.exp(log_prior) @ log_prior))
+        pilots = cache(lambda: played(pilot_numbers, "playing pilots"))
+
+        def on_pilots(bounder: LeakageBounder) -> TwoSidedBound:
+            stage = f"pilot: {bounder.name}, {bounder.particles}"
+            return bounded(bounder, pilots(), pilot_numbers, settings.steps, stage)
+
+        def choose(bounders: tuple[LeakageBounder, ...], readers: tuple[ToldBounder, ...]) -> Choice:
+            """The first that is narrow enough on pilot episodes, else the narrowest; and a reader."""
+            first = next(iter(bounders), None)
+            if first is None:
+                return cheapest(Unfiltered(plant), None, readers) if readers else Choice(None)
+            if len(bounders) == 1:
+                return Choice(first, readers[0] if readers else None)
+            best: tuple[float, LeakageBounder, TwoSidedBound | None] = (np.inf, first, None)
+            width = np.inf
             for bounder in bounders:
                 if bounder.particles >= MANY and width > HOPELESS * limit:
                     continue
-                stage = f"pilot: {bounder.name}, {bounder.particles}"
-                found = bounded(bounder, pilots, numbers, settings.steps, stage)
-                scored = score(found, np.asarray(pilots.index), log_prior, method=bounder.method)
+                found = on_pilots(bounder)
+                scored = score(found, np.asarray(pilots().index), log_prior, method=bounder.method)
                 width = float(np.nan_to_num(scored.leakage.width, nan=np.inf) + scored.bad.mean())
+                best = min(best, (width, bounder, found), key=lambda one: one[0])
                 if width < 0.5 * limit:
-                    return bounder
-                best = min(best, (width, bounder), key=lambda pair: pair[0])
-            return best[1]
+                    break
+            width, bounder, found = best
+            if width < 0.5 * limit:  # then it hardly matters who is told what
+                return Choice(bounder, readers[0] if readers else None)
+            return cheapest(bounder, found, readers) if readers else Choice(bounder)
+
+        def cheapest(
+            bounder: LeakageBounder, found: TwoSidedBound | None, readers: tuple[ToldBounder, ...]
+        ) -> Choice:
+            """The reader who gains least on pilot episodes: where the filter fails, or everywhere."""
+            ways = [Choice(bounder, reader, True) for reader in readers]
+            if found is not None:
+                ways = [*(replace(way, always=False) for way in ways), *ways]
+            if len(ways) < 2:
+                return ways[0]
+            index, read = np.asarray(pilots().index), {reader.more: on_pilots(reader) for reader in readers}
+
+            def charge(way: Choice) -> float:
+                assert way.reader is not None
+                told = Told(read[way.reader.more], way.always)
+                sides = read[way.reader.more] if found is None else found
+                return float(np.mean(upper_scores(sides, index, log_prior, told).upper))
+
+            return min(ways, key=charge)
 
         if records is None:
             numbers = first_episode + np.arange(episode_count(settings.episodes, len(log_prior)))
@@ -242,28 +315,44 @@ def evaluate(
         index = np.asarray(records.index)
         unbounded = candidates == 0 or float(where.error) > 0
         bounders = tuple([] if unbounded else bounder_candidates(plant, seen, where.believed))[:candidates]
+        # Exact methods never fail, and where one way is asked for there are no pilots to choose a reader by.
+        told = not unbounded and candidates != 1 and all(one.method == "filter" for one in bounders)
+        readers = told_bounders(plant, seen) if told else ()
         looks, jobs = _looks(len(index), settings), list[Callable[[Progress], Any]]()
-        jobs.append(lambda _: choose(bounders))
+        jobs.append(lambda _: choose(bounders, readers))
         if len(bounders) > 1 and executor is not None and executor.remote and executor.workers > 1:
             # The other workers would wait for the pilot: they begin with the way that is mostly chosen.
             some, stage = select_episodes(records, np.arange(looks[0])), f"{bounders[0].name}, {looks[0]}"
             first = (bounders[0], some, numbers[: looks[0]], settings.steps, f"{stage} of {len(index)}")
             jobs.append(lambda _: bounded(*first))
-        bounder, *ahead = side_by_side(jobs, progress, executor, at_once=len(jobs))
+        choice, *ahead = side_by_side(jobs, progress, executor, at_once=len(jobs))
+        bounder, reader = choice.bounder, choice.reader
+        ahead = ahead if bounder is next(iter(bounders), None) else []
+
+        def read(
+            some: Record, numbers: np.ndarray, length: int, stage: str
+        ) -> tuple[TwoSidedBound, TwoSidedBound]:
+            """Both sides of these episodes, and of the reader; twice the same where no reader is asked."""
+            assert bounder is not None
+            found = ahead.pop() if ahead else bounded(bounder, some, numbers, length, stage)
+            failed = upper_scores(found, np.asarray(some.index), log_prior).bad
+            if reader is None or not (choice.always or failed.any()):
+                return found, found
+            return found, bounded(reader, some, numbers, length, f"{stage}, told more")
+
+        def scored_by(sides: tuple[TwoSidedBound, TwoSidedBound], index: np.ndarray, planned: int) -> Scored:
+            assert bounder is not None
+            told = None if reader is None else Told(sides[1], choice.always)
+            return score(sides[0], index, log_prior, method=bounder.method, planned=planned, told=told)
 
         bound, scored, times = None, unknown(index, log_prior), ()
         if bounder is not None:
-            blocks = list[TwoSidedBound]()
-            ahead = ahead if bounder is next(iter(bounders), None) else []
+            blocks = list[tuple[TwoSidedBound, TwoSidedBound]]()
             for rows in (np.arange(*ends) for ends in pairwise((0, *looks))):  # until that is enough
                 stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
-                block = select_episodes(records, rows)
-                blocks.append(
-                    ahead.pop() if ahead else bounded(bounder, block, numbers[rows], settings.steps, stage)
-                )
-                bound = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
-                seen_so_far = index[: rows[-1] + 1]
-                scored = score(bound, seen_so_far, log_prior, method=bounder.method, planned=len(index))
+                blocks.append(read(select_episodes(records, rows), numbers[rows], settings.steps, stage))
+                sides = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+                scored, bound = scored_by(sides, index[: rows[-1] + 1], len(index)), sides[0]
                 narrow = scored.leakage.high - scored.leakage.low <= settings.interval
                 late = time.monotonic() - began > settings.seconds
                 if narrow or late:
@@ -274,9 +363,8 @@ def evaluate(
             some = select_episodes(records, rows)
             for length in sorted({-(-settings.steps * part // moments) for part in range(1, moments)}):
                 if length < settings.steps:
-                    found = bounded(bounder, some, numbers[rows], length, f"first {length} releases")
-                    early = score(found, index[rows], log_prior, method=bounder.method)
-                    times = (*times, AtStep(length, early.leakage))
+                    found = read(some, numbers[rows], length, f"first {length} releases")
+                    times = (*times, AtStep(length, scored_by(found, index[rows], 0).leakage))
 
         return Evaluation(
             records=records,
@@ -286,6 +374,7 @@ def evaluate(
             times=(*times, AtStep(settings.steps, scored.leakage)),
             use=use_of(plant, records, progress, executor),
             seconds=seconds,
+            reader=reader,
         )
 
 

@@ -172,7 +172,8 @@ class Charges(NamedTuple):
         upper: the charge.
         excess: the part of it that is the error of the filter, log p̂* − log p̂(θ*). The rest is at most
             log 1/q(θ*), whatever the filter.
-        bad: episodes charged the most possible.
+        bad: episodes on which the filter failed: they are charged the most possible, or what a reader gains
+            who is told more.
     """
 
     upper: np.ndarray
@@ -180,9 +181,24 @@ class Charges(NamedTuple):
     bad: np.ndarray
 
 
-def upper_scores(bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) -> Charges:
-    """What each episode is charged."""
-    return component_upper(bound, index, log_prior, np.arange(len(log_prior)))
+@dataclass(frozen=True)
+class Told:
+    """The same episodes, read by somebody who is told more (`veil.evaluation.bounds.told_bounders`).
+
+    Attributes:
+        bound: both sides of what this reader learns.
+        always: whether all episodes are charged by it, and not only those on which the filter failed.
+    """
+
+    bound: TwoSidedBound
+    always: bool = False
+
+
+def upper_scores(
+    bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray, told: Told | None = None
+) -> Charges:
+    """What each episode is charged; see `component_upper`."""
+    return component_upper(bound, index, log_prior, np.arange(len(log_prior)), told)
 
 
 def forecast_of(bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) -> Forecast:
@@ -193,13 +209,24 @@ def forecast_of(bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray) 
 
 
 def component_upper(
-    bound: TwoSidedBound, index: np.ndarray, log_prior: np.ndarray, groups: np.ndarray
+    bound: TwoSidedBound,
+    index: np.ndarray,
+    log_prior: np.ndarray,
+    groups: np.ndarray,
+    told: Told | None = None,
 ) -> Charges:
-    """What each episode is charged for one component of the secret; `groups` is its value per secret.
+    """What each episode is charged for one component of the secret.
 
     The numerator estimates p(y | group of θ*): the pinned run stands for θ*, runs with other random numbers
     for the rest of the group. Given y, the pair (θ*, path) is a draw from the posterior within the group, so
     the argument of the pinned run holds for the mixture as a whole.
+
+    Args:
+        bound: both sides of every episode.
+        index: (E,) true secrets.
+        log_prior: (K,).
+        groups: (K,) value of the component per secret.
+        told: the reader whose gain is charged where the filter fails; the most possible if None.
     """
     plain, pinned = np.asarray(bound.plain), np.asarray(bound.pinned)
     # Where each secret is a group of its own, no run apart is needed and none was made.
@@ -216,7 +243,13 @@ def component_upper(
         excess = inside(numbers) - inside(plain[:, MAIN])
         # A number that is not finite counts as the worst too: never dropped, never helpful.
         bad = bad_episodes(plain[:, [PILOT_A, PILOT_B]]) | ~np.isfinite(charged) | ~np.isfinite(excess)
-    return Charges(np.where(bad, -log_group, charged), np.where(bad, 0.0, excess), bad)
+    if told is None:
+        return Charges(np.where(bad, -log_group, charged), np.where(bad, 0.0, excess), bad)
+    instead = component_upper(told.bound, index, log_prior, groups)
+    by_reader = bad | told.always
+    return Charges(
+        np.where(by_reader, instead.upper, charged), np.where(by_reader, instead.excess, excess), bad
+    )
 
 
 @dataclass(frozen=True)
@@ -231,6 +264,7 @@ class Scored:
             disagreement; "excess", whose charges are a divergence that bounds the leakage as a whole;
             "attack", which has a lower side only.
         planned: how many episodes were meant to be played; as many as there are if 0.
+        told: the reader whose gain is charged where the filter fails.
     """
 
     forecast: Forecast
@@ -238,6 +272,7 @@ class Scored:
     charges: Charges
     method: Method = "filter"
     planned: int = 0
+    told: Told | None = None
 
     @property
     def upper(self) -> np.ndarray:
@@ -246,7 +281,7 @@ class Scored:
 
     @property
     def bad(self) -> np.ndarray:
-        """(E,) episodes charged the most possible."""
+        """(E,) episodes on which the filter failed."""
         return self.charges.bad
 
     @property
@@ -320,6 +355,7 @@ def score(
     *,
     method: Method = "filter",
     planned: int = 0,
+    told: Told | None = None,
 ) -> Scored:
     """Scores of all episodes.
 
@@ -329,10 +365,11 @@ def score(
         log_prior: (K,).
         method: how the bound was found, see `Scored`.
         planned: episodes that were meant to be played.
+        told: a reader whose gain bounds the leakage where the filter fails.
     """
     forecast = forecast_of(bound, index, log_prior)
-    charges = upper_scores(bound, index, log_prior)
-    return Scored(forecast, repaired(forecast)[0], charges, method, planned)
+    charges = upper_scores(bound, index, log_prior, told)
+    return Scored(forecast, repaired(forecast)[0], charges, method, planned, told)
 
 
 def unknown(index: np.ndarray, log_prior: np.ndarray) -> Scored:
@@ -399,7 +436,7 @@ def per_component(bound: TwoSidedBound, scored: Scored, system: System) -> tuple
             entropy = float(prior @ most)
             parts.append(Part(name, Leakage(lower, Mean(entropy, 0.0), entropy)))
             continue
-        charges = component_upper(bound, index, log_prior, groups)
+        charges = component_upper(bound, index, log_prior, groups, scored.told)
         exact = forecast.claims() if scored.method == "exact" and not scored.bad.any() else None
         both = _two_sided(lower, charges, index, prior, most, planned=scored.planned, values=exact)
         parts.append(Part(name, both))

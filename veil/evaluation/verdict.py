@@ -46,6 +46,8 @@ class VerdictInputs:
         mismatch: number of episodes whose replayed features differ in any bit.
         failed: fraction of episodes with a number that is not finite.
         method: how the upper side was found; None where no method applies.
+        told: what a reader is told who stands for the filter from above, and on which share of the episodes;
+            None where nobody does.
     """
 
     leakage: Leakage
@@ -57,6 +59,14 @@ class VerdictInputs:
     mismatch: int
     failed: float
     method: Method | None
+    told: tuple[str, float] | None = None
+
+    @property
+    def loose(self) -> bool:
+        """Whether the filter is too poor to be judged, which a reader who is told more makes up for."""
+        return self.told is not None and (
+            self.told[1] > TOO_BAD or not self.leakage.width <= width_limit(self.leakage.entropy)
+        )
 
 
 def reach_verdict(measured: VerdictInputs, chance: float) -> Verdict:
@@ -67,7 +77,7 @@ def reach_verdict(measured: VerdictInputs, chance: float) -> Verdict:
         "certified_leak": _leak(inputs, leakage),
         "no_upper_bound": _method(measured),
         "not_enough_particles": _particles(measured, inputs),
-        "filter_inconsistent": _consistency(inputs),
+        "filter_inconsistent": _consistency(inputs, measured.loose),
     }
     for name, reasons in rules.items():
         if reasons:
@@ -99,6 +109,8 @@ def _inputs(measured: VerdictInputs, chance: float) -> dict[str, float | str | b
         "bad_limit": TOO_BAD,
         "failed_fraction": measured.failed,
         "method": measured.method or "none",
+        "told": "" if measured.told is None else measured.told[0],
+        "told_fraction": 0.0 if measured.told is None else measured.told[1],
         "calibration": measured.calibration.value,
         "calibration_limit": -(CALIBRATION_ERRORS * measured.calibration.error + CALIBRATION_SLACK),
         "rank_p": _rank_test(measured.ranks),
@@ -140,9 +152,9 @@ def _method(measured: VerdictInputs) -> list[str]:
 
 
 def _particles(measured: VerdictInputs, inputs: dict) -> list[str]:
-    if (
-        measured.method == "coupling"
-    ):  # no filter: the rate of disagreement has an exact limit, large or small
+    # No filter: the rate of disagreement has an exact limit, large or small. And where a filter fails, what a
+    # reader gains who is told more bounds the leakage, large or small.
+    if measured.method == "coupling" or measured.told is not None:
         return []
     reasons = []
     if measured.failed > 0:
@@ -159,8 +171,10 @@ def _particles(measured: VerdictInputs, inputs: dict) -> list[str]:
     return reasons
 
 
-def _consistency(inputs: dict) -> list[str]:
+def _consistency(inputs: dict, loose: bool) -> list[str]:
     reasons = []
+    if loose:  # a filter that is known to be poor says nothing about the model
+        inputs = {**inputs, "calibration": 0.0, "calibration_limit": 0.0, "rank_p": 1.0}
     if inputs["calibration"] < inputs["calibration_limit"]:
         reasons.append(f"the filter claims {-inputs['calibration']:.3f} nats more than it scores")
     if inputs["rank_p"] < RANK_LEVEL:

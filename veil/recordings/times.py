@@ -1,6 +1,7 @@
 """The times of a recording: wall clocks with and without zones, or numbers in a unit; never guessed."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -34,6 +35,11 @@ HOUR = 3600.0
 NIGHT = (22, 23, 0, 1, 2, 3, 4, 5)  # hours in which clocks are put forward or back, in any zone since 2010
 
 SEASON = (2, 3, 4, 5, 8, 9, 10, 11)  # months in which 99.4 % of these changes are
+
+DATE = re.compile(  # 21.10.2025 00:00, 10/21/2025 1:00 AM, 21-Oct-2025, 2025/10/21, or a time of day alone
+    r"(\d{1,2}[./-] ?(\d{1,2}|\w{3,9})[./-]? ?\d{2,4}|\d{4}[./-]\d{1,2}[./-]\d{1,2})"
+    r"([ ,T]+\d{1,2}[:.h]\d{2}\b.*)?|\d{1,2}:\d{2}(:\d{2})?"
+)
 
 YEARS = (1000, 9000)  # of times; what lies outside is a mistake
 
@@ -75,8 +81,8 @@ def time_column(table: Table, settings: ReadSettings, taken: Sequence[str]) -> s
         return table.find(settings.time, " for the time")
     free = [name for name in table.header if name not in taken]
     found = [name for name in free if plain(split_header(name)[0]) in USUAL]
-    if not found:
-        found = [name for name in free if _shows_times(table.cells(name))]
+    for shows in (_shows_times, _looks_like_times):
+        found = found or [name for name in free if shows(table.cells(name))]
     if len(found) > 1:
         named = ", ".join(f"'{name}'" for name in found)
         raise RecordingError(
@@ -88,10 +94,20 @@ def time_column(table: Table, settings: ReadSettings, taken: Sequence[str]) -> s
 
 def _shows_times(cells: Sequence[Any]) -> bool:
     """Whether a column begins with a date, as an object or in ISO form."""
-    first = next((cell for cell in cells if not is_missing(cell, frozenset())), None)
+    first = _first(cells)
     if isinstance(first, str) and not NUMBER.fullmatch(first):
         return _iso(first) is not None
     return isinstance(first, date)
+
+
+def _looks_like_times(cells: Sequence[Any]) -> bool:
+    """Whether it begins with a date of another form or a time of day; how it is written is then asked."""
+    first = _first(cells)
+    return isinstance(first, str) and bool(DATE.fullmatch(first.strip()))
+
+
+def _first(cells: Sequence[Any]) -> Any:
+    return next((cell for cell in cells if not is_missing(cell, frozenset())), None)
 
 
 def read_times(table: Table, header: str, settings: ReadSettings, step: float | None) -> Times:

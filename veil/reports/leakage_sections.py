@@ -56,8 +56,8 @@ PANELS = 8  # most secrets that get a panel each
 CLOSE = 0.25  # a leakage below this fraction of all there is to know is also shown close up
 
 FLAT = (
-    "There is no curve over time for this way of sharing: its releases carry no noise of their own, so that "
-    "a filter has no density to weigh them by."
+    "There is no curve over time for this way of sharing: such curves come from filters for releases with "
+    "noise of their own, and these have none."
 )
 
 

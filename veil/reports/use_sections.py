@@ -38,7 +38,7 @@ Pick = Callable[[tuple[Quantity, ...]], Cells]
 
 RELEASE = "release error, "
 
-AS_IS = "What goes out is the state as it is, so the receiver makes no error at all."
+AS_IS = "What goes out is what would be shared without protection, so the receiver makes no error at all."
 
 
 def use_section(material: Material) -> Section:

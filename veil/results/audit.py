@@ -266,7 +266,7 @@ class Audit:
             sides = f"{least} and at most {most}" if least else f"at most {most}"
             whole = "" if high >= entropy else f"of the {entropy:.3f} nats there are "
             said = f"leaks {sides} {whole}{over}, with {CONFIDENCE} confidence"
-            return "; ".join(filter(None, [said, self._guesses(), *self.clauses]))
+            return "; ".join(filter(None, [said, self._told(), self._guesses(), *self.clauses]))
         proven = f"leaks {least} of the {entropy:.3f} nats there are {over}, errors included"
         if not self.verdict.refused:
             return "; ".join(filter(None, [proven, self._guesses(), *self.clauses]))
@@ -332,6 +332,17 @@ class Audit:
             "outside."
         )
         return "\n".join(lines)
+
+    def _told(self) -> str:
+        """Whose gain stands for the upper side where filters fail; nothing where none does."""
+        share = float(self.verdict.inputs.get("told_fraction", 0.0))
+        if share == 0.0 or not self.verdict.certified:
+            return ""
+        where = "" if share == 1.0 else f"in {text.percent(share)} of the episodes, where the filters fail, "
+        return (
+            f"{where}the upper side is what a reader gains who is told {self.verdict.inputs['told']}: "
+            "the releases alone may tell less"
+        )
 
     def _guesses(self) -> str:
         """How often the best guess is right, as the end of a sentence; nothing without an attacker."""
