@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from paper.reproduction.ending import DIVERGED_WORD, OVER, SETTLED_WORD
 from paper.reproduction.tables import markdown
 
 PUBLISHED = Path(__file__).parents[1] / "results.json"
@@ -62,13 +63,32 @@ def learning_words(content: dict[str, Any]) -> str:
     last = [one["looks"][-1]["lower"] for one in own]
     far = [one["looks"][-1]["distortion"] for one in own]
     kept = sum(one["best"] == 0 for one in own)
-    changes = [one["change"] for one in own if one["change"] is not None]
+    ended = {reason: [one for one in own if one["reason"] == reason] for reason in WORDS}
+    ends = ", ".join(
+        f"{len(some)} {WORDS[reason]} after {_span([one['updates'] for one in some])}"
+        for reason, some in ended.items()
+        if some
+    )
+    paid = [(one["paid"][0], one["paid"][-1]) for one in own]
+    rises = sum(last > first for first, last in paid)
     return (
         f"Over {len(own)} seeds the upper bounds of the untrained printed actor are {min(first):.2f} to "
         f"{max(first):.2f} nats.\nAfter the last update the lower bounds are {min(last):.2f} to "
         f"{max(last):.2f} nats, and the mean distortion is {min(far):.0f} to {max(far):.0f},\n"
         "where 4 is allowed. "
-        f"The best of the looks is the untrained actor in {kept} of {len(own)} trainings. The mean Q of the\n"
-        f"last 100 updates differs by {min(changes):.0%} to {max(changes):.0%} from that of the 100 "
-        "before: it had not settled.\n"
+        f"The best of the looks is the untrained actor in {kept} of {len(own)} trainings. Of the trainings, "
+        f"{ends}.\n"
+        f"What a run is charged, by the learner's own measure, rose in {rises} of {len(own)}.\n"
     )
+
+
+WORDS = {
+    SETTLED_WORD: "settled",
+    DIVERGED_WORD: "diverged",
+    OVER: "had done neither",
+}
+
+
+def _span(updates: list[int]) -> str:
+    least, most = min(updates), max(updates)
+    return f"{least} updates" if least == most else f"{least} to {most} updates"
