@@ -99,7 +99,7 @@ def _on_the_grid(preset: Preset, updates: int, every: int) -> Preset:
     return replace(_shortened(preset, updates, every), design=design)
 
 
-MOST = 2000  # updates of the printed learner at most; it ends before where it settles or diverges
+MOST = 3000  # updates of the printed learner at most; it ends before where it settles or diverges
 
 LONG = 640  # updates of the long discrete training, of 32 episodes each
 
