@@ -101,6 +101,8 @@ def _on_the_grid(preset: Preset, updates: int, every: int) -> Preset:
 
 MOST = 3000  # updates of the printed learner at most; it ends before where it settles or diverges
 
+CONTROL = 1000  # updates of the control with ρ = 0, settled or not
+
 LONG = 640  # updates of the long discrete training, of 32 episodes each
 
 _PRINTED, _A2C = _shortened(LEARNERS[PRINTED_LEARNER](), MOST, 200), LEARNERS["a2c_printed"]()
@@ -144,7 +146,7 @@ COLUMNS = (
     Column(
         "ddpg_printed_no_privacy",
         "DDPG as printed, ρ = 0",
-        _PRINTED,
+        _shortened(_PRINTED, CONTROL, 200),
         which="last",
         weights=ObjectiveWeights(privacy_weight=0.0),
         part="full",

@@ -216,7 +216,7 @@ def _printed_seeds(trained: dict[str, Course]) -> list[str]:
         f"{SETTLED:.0%} from that of the {WINDOW} before, twice in a row; *diverged* where the releases of "
         f"two windows of {WINDOW} updates in a row were further from the data, in the mean, than any two "
         f"states of the platoon lie apart ({FARTHEST:g}, at a limit of 4); else after {MOST} updates. The "
-        "control with ρ = 0 makes all updates. Mean Q and what the played runs were charged (leakage as the "
+        "control with ρ = 0 is not ended by it. Mean Q and what the played runs were charged (leakage as the "
         "learner measures it, cost and priced distortion) are in units of ρ, in mL/s where ρ = 0, over the "
         "first and the last 20 updates. Q stands for the steps that are left of a run, at a discount of "
         "0.99, so that it is below the charge of a run; learning should lower both.\n"
