@@ -166,10 +166,12 @@ def read(path: Path = PUBLISHED) -> dict[str, Row]:
     if not path.exists():
         return {}
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    return {
-        name: Row(**{key: tuple(v) if isinstance(v, list) else v for key, v in row.items()})
-        for name, row in rows.items()
-    }
+    return {name: _row(**row) for name, row in rows.items()}
+
+
+def _row(distortion: list[float], cost: list[float], **rest: Any) -> Row:
+    before, error, after, last = distortion
+    return Row(distortion=(before, error, after, last), cost=(cost[0], cost[1], cost[2], cost[3]), **rest)
 
 
 def table(rows: dict[str, Row]) -> str:
