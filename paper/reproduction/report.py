@@ -219,8 +219,8 @@ def _printed_seeds(trained: dict[str, Course]) -> list[str]:
         "control with ρ = 0 is not ended by it. Mean Q and what the played runs were charged (leakage as the "
         "learner measures it, cost and priced distortion, exploration included) are in units of ρ, in mL/s "
         "where ρ = 0, over the first and the last 20 updates. Q stands for the steps that are left of a run, "
-        "at a discount of 0.99, and begins at the values of a random critic; what is charged is what learning "
-        "should lower.\n"
+        "at a discount of 0.99, and begins at the values of a random critic; what is charged is what "
+        "learning should lower.\n"
     )
     return ["## The printed learner, training by training\n", words, tables.markdown(heads, rows)]
 
