@@ -423,7 +423,10 @@ NAN = float("nan")
 ENDINGS = [
     (STEADY, STEADY, "settled"),
     ((1.0, 1.019, 1.0), STEADY, "settled"),
-    ((5.0, 1.0, 1.019, 1.038), (1.0,) * 4, "settled"),
+    ((5.0, 1.0, 1.019, 1.038), (5.0, 1.0, 1.09, 1.0), "settled"),
+    (STEADY, (1.0, 1.0, 1.11), ""),  # the releases still move
+    (STEADY, (1.0, 0.89, 0.89), ""),
+    (STEADY, (1.0, NAN, 1.0), ""),
     ((1.0, 1.021, 1.021), STEADY, ""),  # it changed before
     ((1.0, 1.0, 0.979), STEADY, ""),
     ((0.9, 1.0, 1.001, 0.9), (1.0,) * 4, ""),  # it only turned

@@ -2,8 +2,9 @@
 
 The rule looks after every `WINDOW` updates at the means over whole windows.
 
-- *settled*: the mean Q changed by less than `SETTLED` from window to window, twice in a row. Once would also
-  hold where Q turns.
+- *settled*: from window to window the mean Q changed by less than `SETTLED`, and the mean distortion by less
+  than `MOVED`, twice in a row. Once would also hold where Q turns; and Q alone stands still for some hundred
+  updates while the releases wander off (`paper/study_long_training.py`).
 - *diverged*: in two windows in a row the releases were, in the mean, further from the data than any two
   states of the platoon lie apart (`FARTHEST`), so that they are no longer releases of a platoon at all.
 """
@@ -13,6 +14,8 @@ import numpy as np
 WINDOW = 100  # updates
 
 SETTLED = 0.02  # relative change of the mean Q from one window to the next
+
+MOVED = 0.1  # of the mean distortion, likewise
 
 FARTHEST = 60.0  # √(3 · 30² + 30²): between speeds of 0 and 30 m/s and spacings of 5 and 35 m
 
@@ -26,10 +29,14 @@ def ending(lines: list[dict[str, float]]) -> str:
     far = windows(series(lines, "distortion"))
     if len(far) >= 2 and not np.any(far[-2:] <= FARTHEST):  # not a number counts as far
         return DIVERGED_WORD
-    values = windows(mean_values(lines))
-    if len(values) >= 3 and np.all(np.abs(np.diff(values[-3:])) < SETTLED * np.abs(values[-3:-1])):
-        return SETTLED_WORD
-    return ""
+    still = steady(windows(mean_values(lines)), SETTLED) and steady(far, MOVED)
+    return SETTLED_WORD if still else ""
+
+
+def steady(values: np.ndarray, share: float) -> bool:
+    """Whether the last three numbers differ by less than this share, each from the one before it."""
+    last = values[-3:]
+    return len(last) == 3 and bool(np.all(np.abs(np.diff(last)) < share * np.abs(last[:-1])))
 
 
 def mean_values(lines: list[dict[str, float]]) -> np.ndarray:

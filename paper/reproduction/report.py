@@ -7,7 +7,7 @@ from paper.reproduction import tables
 from paper.reproduction.claims import Claim
 from paper.reproduction.columns import MOST, PRINTED_LEARNER
 from paper.reproduction.courses import Course, Look
-from paper.reproduction.ending import FARTHEST, SETTLED, WINDOW
+from paper.reproduction.ending import FARTHEST, MOVED, SETTLED, WINDOW
 from paper.reproduction.engine import Work
 from paper.reproduction.files import processor, sittings
 from paper.reproduction.options import DEFAULT
@@ -213,7 +213,8 @@ def _printed_seeds(trained: dict[str, Course]) -> list[str]:
         "Each row is a training of the printed learner by its looks: mean lower to mean upper side of the "
         "leakage on 64 episodes that it does not learn from. A training ends, by a rule that is ours and "
         f"looks every {WINDOW} updates: *settled* where the mean Q of {WINDOW} updates differed by less than "
-        f"{SETTLED:.0%} from that of the {WINDOW} before, twice in a row; *diverged* where the releases of "
+        f"{SETTLED:.0%} from that of the {WINDOW} before, and the mean distortion by less than {MOVED:.0%}, "
+        "twice in a row; *diverged* where the releases of "
         f"two windows of {WINDOW} updates in a row were further from the data, in the mean, than any two "
         f"states of the platoon lie apart ({FARTHEST:g}, at a limit of 4); else after {MOST} updates. The "
         "control with ρ = 0 is not ended by it. Mean Q and what the played runs were charged (leakage as the "
