@@ -91,7 +91,7 @@ def measured(name: str, updates: int, folder: Path) -> Row:
         trained = training.train_policy((made,), learner, policy, options, folder=folder / name)
         lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
         last = [line for line in lines if "actor_loss" in line][-100:]
-        progress = learner.begin((made,), policy, key=jr.key(0))
+        progress = replace(learner, warmup=0).begin((made,), policy, key=jr.key(0))
         progress, _ = load_arrays(folder / name / CHECKPOINT, (progress, policy))
         assert trained.last is not None
         before, after = (driven(made, one) for one in (policy, trained.last))

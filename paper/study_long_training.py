@@ -24,7 +24,7 @@ from veil.version import __version__
 
 PUBLISHED = Path(__file__).parent / "long_training.json"
 
-LENGTHS = {0: 3000, 3: 300}  # updates by seed; the second diverges
+SHORT = {3: 200}  # updates by seed, where `--updates` are not needed: it diverges at once
 
 
 def trained(seed: int, updates: int, folder: Path) -> dict[str, Any]:
@@ -89,9 +89,11 @@ def main() -> None:
     """Train and write."""
     parser = argparse.ArgumentParser(description="Trainings of the printed learner past their end.")
     parser.add_argument("--out", type=Path, default=PUBLISHED, help="file to write")
+    parser.add_argument("--updates", type=int, default=3000, help="of the first training")
     parser.add_argument("--folder", type=Path, default=Path("build/long"), help="of the trainings")
     options = parser.parse_args()
-    found = [trained(seed, updates, options.folder / f"{seed}") for seed, updates in LENGTHS.items()]
+    lengths = {0: options.updates} | SHORT
+    found = [trained(seed, updates, options.folder / f"{seed}") for seed, updates in lengths.items()]
     content = {"version": __version__, "trainings": found}
     options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(table(found))

@@ -103,7 +103,16 @@ def test_readings_drive_as_the_library_does():
 
 
 def test_files_of_results_are_strict_json():
-    for name in ("results", "readings", "audits", "budget", "resolution", "workers", "control", "long_training"):
+    for name in (
+        "results",
+        "readings",
+        "audits",
+        "budget",
+        "resolution",
+        "workers",
+        "control",
+        "long_training",
+    ):
         json.loads(text_of(f"paper/{name}.json"), parse_constant=lambda word: pytest.fail(word))
 
 
