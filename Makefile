@@ -52,6 +52,8 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python -m paper.study_systems --out build/studies
 	$(BIN)/python -m paper.study_fitting --out build/studies
 	$(BIN)/python -m paper.study_twin --out build/studies
+	$(BIN)/python -m paper.study_long_training --out build/studies/long_training.json --folder build/studies/long
+	$(BIN)/python -m paper.study_control --out build/studies/control.json --folder build/studies/control
 	$(BIN)/python -m pytest -m study
 
 study-pybamm: .venv-pybamm/.pybamm ## cells simulated by PyBaMM, seen by the battery system; in an environment of its own, writes into build/studies

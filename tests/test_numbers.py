@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from paper import study_audits, study_fitting, study_readings, study_recordings, study_workers
+from paper import (
+    study_audits,
+    study_control,
+    study_fitting,
+    study_long_training,
+    study_readings,
+    study_recordings,
+    study_workers,
+)
 from paper.reproduction import pages
 from paper.reproduction.columns import BY_NAME
 
@@ -69,6 +77,12 @@ def test_the_table_of_readings_is_that_of_its_study():
     assert study_readings.table(content) in text_of("paper/RESULTS.md")
 
 
+def test_the_tables_of_the_printed_learner_are_those_of_their_studies():
+    page = text_of("paper/deviations.md")
+    assert study_long_training.table(study_long_training.read()) in page
+    assert study_control.table(study_control.read()) in page
+
+
 def test_every_decimal_number_of_the_first_page_is_in_a_file_of_results():
     """But for the settings that its sentences name."""
     rows = study_audits.read(ROOT / "paper" / "audits.json")
@@ -89,7 +103,16 @@ def test_readings_drive_as_the_library_does():
 
 
 def test_files_of_results_are_strict_json():
-    for name in ("results", "readings", "audits", "budget", "resolution", "workers"):
+    for name in (
+        "results",
+        "readings",
+        "audits",
+        "budget",
+        "resolution",
+        "workers",
+        "control",
+        "long_training",
+    ):
         json.loads(text_of(f"paper/{name}.json"), parse_constant=lambda word: pytest.fail(word))
 
 

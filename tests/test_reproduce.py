@@ -16,6 +16,7 @@ from paper.reproduction import (
     claims,
     columns,
     courses,
+    ending,
     figures,
     printed,
     stages,
@@ -25,7 +26,7 @@ from paper.reproduction import (
 from paper.reproduction.background_worker import background, measure
 from paper.reproduction.charges import charge, chargeable
 from paper.reproduction.columns import TRUE
-from paper.reproduction.engine import Work
+from paper.reproduction.engine import Clock, Work
 from paper.reproduction.options import Extent
 from paper.reproduction.reader import Reader
 from veil.beliefs import PooledSpec, Scheme
@@ -409,12 +410,80 @@ def test_tables_show_printed_rows_and_never_a_bound_that_is_not_believed():
     assert "at least 0.700 by a trained attacker, no bound from above | 0.020" in privacy
 
 
-def test_a_mean_value_has_settled_by_its_last_two_windows():
+def test_the_change_of_a_mean_value_is_that_of_its_last_two_windows():
     values = np.concatenate([np.full(50, 9.0), np.full(100, 2.0), np.full(100, 2.03)])
-    assert courses.change(values) == pytest.approx(0.015) and courses.change(values[:199]) is None
+    assert ending.change(values) == pytest.approx(0.015) and ending.change(values[:199]) is None
     assert courses.blocks(np.arange(45.0)) == (9.5, 29.5)
     lines = [{"update": 0.0, "lower": 0.0}, {"update": 1.0, "actor_loss": 3.0}]
-    assert courses.mean_values(lines).tolist() == [3.0]
+    assert ending.mean_values(lines).tolist() == [3.0]
+
+
+STEADY = (1.0, 1.0, 1.0)
+NAN = float("nan")
+ENDINGS = [
+    (STEADY, STEADY, "settled"),
+    ((1.0, 1.019, 1.0), STEADY, "settled"),
+    ((5.0, 1.0, 1.019, 1.038), (5.0, 1.0, 1.09, 1.0), "settled"),
+    (STEADY, (1.0, 1.0, 1.11), ""),  # the releases still move
+    (STEADY, (1.0, 0.89, 0.89), ""),
+    (STEADY, (1.0, NAN, 1.0), ""),
+    ((1.0, 1.021, 1.021), STEADY, ""),  # it changed before
+    ((1.0, 1.0, 0.979), STEADY, ""),
+    ((0.9, 1.0, 1.001, 0.9), (1.0,) * 4, ""),  # it only turned
+    ((1.0, 1.0), (1.0, 1.0), ""),  # twice in a row needs three windows
+    ((-1.0, -1.0, -1.0), STEADY, "settled"),
+    ((NAN, NAN, NAN), STEADY, ""),
+    ((1.0, 2.0), (61.0, 61.0), "diverged"),
+    ((1.0,), (61.0,), ""),
+    ((1.0, 2.0), (59.0, 1e6), ""),
+    ((1.0, 2.0, 3.0), (1e6, 61.0, 59.0), ""),
+    (STEADY, (1.0, 61.0, 61.0), "diverged"),
+    ((1.0, 2.0), (NAN, NAN), "diverged"),
+]
+
+
+@pytest.mark.parametrize(("values", "far", "expected"), ENDINGS)
+def test_a_training_of_the_printed_learner_ends_by_its_windows(values, far, expected):
+    """Each number stands for a window; within one the values swing, and only its mean counts."""
+    swing = np.where(np.arange(ending.WINDOW) % 2 == 0, 0.5, -0.5)
+    values, far = (np.concatenate([mean + swing for mean in means]) for means in (values, far))
+    lines = [{"update": 0.0, "lower": 0.0}]
+    lines += [
+        {"update": float(n + 1), "actor_loss": float(q), "distortion": float(d)}
+        for n, (q, d) in enumerate(zip(values, far, strict=True))
+    ]
+    assert ending.ending(lines) == expected
+    assert ending.ending([]) == ending.ending(lines[:-1]) == ""  # it looks at the end of a window only
+
+
+def test_two_states_of_the_platoon_are_no_further_apart_than_the_rule_says(float64):
+    far = Platoon().distortion(jnp.array([0.0, 5.0]), jnp.array([30.0, 35.0]))
+    assert float(far) == pytest.approx(ending.FARTHEST)
+
+
+def test_only_the_printed_learner_with_a_price_of_leakage_ends_by_the_rule():
+    own = [one for one in columns.COLUMNS if one.settles]
+    assert len(own) == 7 and all(one.preset is not None for one in own)
+    assert all(one.preset.training.learner == "ddpg_printed" for one in own if one.preset)
+    assert all(one.weights.privacy_weight > 0.0 for one in own)
+
+
+def test_what_runs_are_charged_is_counted_as_by_hand():
+    lines = [{"update": 0.0}, {"update": 1.0, "leakage": 0.5, "cost": 60.0, "distortion": 2.0}]
+    for name, expected in (("ddpg_printed", 0.5 + (60.0 + 0.2 * 2.0 * 50) / 80.0), ("no_privacy", 80.0)):
+        name = {"no_privacy": "ddpg_printed_no_privacy"}.get(name, name)
+        wanted = columns.settings(columns.BY_NAME[name], 50, 1.0, 0)
+        assert courses.paid(lines, wanted).tolist() == pytest.approx([expected])
+
+
+def test_processor_time_is_summed_over_sittings(tmp_path):
+    (tmp_path / Clock.FILE).write_text("10.0")
+    clock = Clock(tmp_path)
+    clock.last -= 2.0  # as if two seconds had been spent
+    clock.told({"update": 1.0})
+    assert Clock(tmp_path).spent == 10.0  # kept at looks, as a checkpoint is
+    clock.told({"update": 2.0, "upper": 1.0})
+    assert Clock(tmp_path).spent == pytest.approx(12.0, abs=1.0)
 
 
 def test_a_trained_attacker_is_scored_by_what_it_gains():
@@ -446,7 +515,7 @@ def test_a_second_process_fills_the_folder_and_the_first_does_nothing_again(tmp_
         (TRUE,),
         lambda *line: lines.append(line),
     )
-    with background(work, TRUE, prepare):
+    with background(work, (TRUE,), prepare):
         pass
     assert {line[0] for line in lines} >= {f"{TRUE}: audited", f"{TRUE}: driven"}
     for stage in ("driven", "audited", "read", "charged"):

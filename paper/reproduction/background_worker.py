@@ -1,4 +1,4 @@
-"""A second process for the column that takes as long as all others together: it only fills the folder.
+"""A second process for the columns that take as long as all others together: it only fills the folder.
 
 Stages are kept on disk, so the first process finds them there; what is missing because the second one failed,
 or was never started, it does itself.
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from paper.reproduction.columns import BY_NAME
 from paper.reproduction.engine import Report, Work
 from paper.reproduction.options import Extent
 from veil.executors.base import Chunk, ChunkError, Executor, run_chunks
@@ -20,25 +19,35 @@ from veil.learners.training import seen_by_workers
 SLOWEST = "ddpg"
 
 
+def meanwhile(work: Work) -> tuple[str, ...]:
+    """What the second process does: the slowest column, and all that is only trained."""
+    return tuple(one.name for one in (*work.columns, *work.more) if one.name == SLOWEST or one in work.more)
+
+
 def measure(work: Work, names: tuple[str, ...]) -> None:
-    """Train and measure these columns."""
+    """Train and measure these columns; those of the full run are told by the looks of their training."""
     for name in names:
         study = work.study(name)
+        if study.column.part == "full":
+            _ = study.as_trained
+            continue
         _ = study.audited, study.driven, study.read, study.charged, study.attacked
 
 
 @contextmanager
-def background(work: Work, name: str, prepare: Callable[[], None]) -> Iterator[None]:
-    """Have one column measured by another process meanwhile; at the end it is waited for.
+def background(work: Work, names: tuple[str, ...], prepare: Callable[[], None]) -> Iterator[None]:
+    """Have columns measured by another process meanwhile; at the end it is waited for.
 
     Args:
         work: the whole.
-        name: of the column.
+        names: of the columns.
         prepare: sets up JAX in the other process as it is set up here; importable by name.
     """
     context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
     queue = context.SimpleQueue()
-    child = context.Process(target=_child, args=(name, prepare, work.extent, work.folder, queue), daemon=True)
+    child = context.Process(
+        target=_child, args=(names, prepare, work.extent, work.folder, queue), daemon=True
+    )
     child.start()
     listener = threading.Thread(target=_listen, args=(queue.get, work.report), daemon=True)
     listener.start()
@@ -58,11 +67,7 @@ def measure_column(name: str, extent: Extent, folder: str, token: str) -> None:
         raise FileNotFoundError(
             f"this machine does not see {folder}; put it on a disk that all machines share"
         )
-    work = Work(extent, Path(folder), (name,))
-    if BY_NAME[name].part == "full":  # told by the looks of its training
-        _ = work.study(name).as_trained
-    else:
-        measure(work, (name,))
+    measure(Work(extent, Path(folder), (name,)), (name,))
 
 
 def by_workers(work: Work, executor: Executor) -> None:
@@ -95,12 +100,12 @@ def label(name: str) -> str:
     return f"column {name}"
 
 
-def _child(name: str, prepare: Callable[[], None], extent: Extent, folder: Path, queue) -> None:
+def _child(names: tuple[str, ...], prepare: Callable[[], None], extent: Extent, folder: Path, queue) -> None:
     """Measure; Ctrl-C ends it quietly, for the first process speaks."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         prepare()
-        measure(Work(extent, folder, (name,), report=lambda *line: queue.put(line)), (name,))
+        measure(Work(extent, folder, names, report=lambda *line: queue.put(line)), names)
     except KeyboardInterrupt:
         pass
 

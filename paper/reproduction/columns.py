@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from paper.reproduction.printed import Who
 from veil.registry import LEARNERS
@@ -39,6 +39,7 @@ class Column:
         weights: of the objective.
         part: "default" columns are always measured, an "extra" one only where it is named; those of the
             full run are trained in it, and told by the looks of their training.
+        settles: whether its training ends as `paper.reproduction.ending` says; else it makes all updates.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Column:
     seed: int = 0
     weights: ObjectiveWeights = field(default_factory=ObjectiveWeights)
     part: Literal["default", "full", "extra"] = "default"
+    settles: bool = False
 
 
 def _truth(system: "System") -> "Policy":
@@ -97,11 +99,19 @@ def _on_the_grid(preset: Preset, updates: int, every: int) -> Preset:
     return replace(_shortened(preset, updates, every), design=design)
 
 
-_PRINTED, _A2C = LEARNERS[PRINTED_LEARNER](), LEARNERS["a2c_printed"]()
+MOST = 3000  # updates of the printed learner at most; it ends before where it settles or diverges
 
-_SHORT = _shortened(_PRINTED, 220, 110)  # of the other seeds: two windows of its mean Q, and a little more
+CONTROL = 1000  # updates of the control with ρ = 0, settled or not
 
-LONG = 80  # updates of the long discrete training, of 32 episodes each
+LONG = 640  # updates of the long discrete training, of 32 episodes each
+
+_PRINTED, _A2C = _shortened(LEARNERS[PRINTED_LEARNER](), MOST, 200), LEARNERS["a2c_printed"]()
+
+
+def _printed(name: str, title: str, **given: Any) -> Column:
+    """A column of the printed learner; all trainings of one seed are the same."""
+    return Column(name, f"DDPG as printed, {title}", _PRINTED, settles=True, **given)
+
 
 COLUMNS = (
     Column(TRUE, "True Data", make=_truth, printed="true"),
@@ -115,9 +125,9 @@ COLUMNS = (
         which="last",
     ),
     Column("discrete", "Discrete Policy (A2C, our credit)", _on_the_grid(LEARNERS["a2c"](), 40, 20)),
-    Column("ddpg_untrained", "DDPG as printed, untrained", _PRINTED, which="first", run=PRINTED_LEARNER),
-    Column(PRINTED_LEARNER, "DDPG as printed, last iterate", _PRINTED, printed="continuous", which="last"),
-    Column("ddpg_printed_best", "DDPG as printed, best of looks", _PRINTED, run=PRINTED_LEARNER),
+    _printed("ddpg_untrained", "untrained", which="first", run=PRINTED_LEARNER),
+    _printed(PRINTED_LEARNER, "last iterate", printed="continuous", which="last"),
+    _printed("ddpg_printed_best", "best of looks", run=PRINTED_LEARNER),
     Column("ddpg", "DDPG, repaired, with limits", _shortened(LEARNERS["ddpg"](), 30, 15)),
     Column(NOISE, "Gaussian noise", like="ddpg"),
     Column(
@@ -130,20 +140,13 @@ COLUMNS = (
     Column("transport", "transport", make=_transport),
     Column("counterfactual", "counterfactual", make=_counterfactual),
     *(
-        Column(
-            f"{PRINTED_LEARNER}_{seed}",
-            f"DDPG as printed, seed {seed}",
-            _SHORT,
-            which="last",
-            seed=seed,
-            part="full",
-        )
+        _printed(f"{PRINTED_LEARNER}_{seed}", f"seed {seed}", which="last", seed=seed, part="full")
         for seed in range(1, SEEDS)
     ),
     Column(
         "ddpg_printed_no_privacy",
         "DDPG as printed, ρ = 0",
-        _SHORT,
+        _shortened(_PRINTED, CONTROL, 200),
         which="last",
         weights=ObjectiveWeights(privacy_weight=0.0),
         part="full",
@@ -151,7 +154,7 @@ COLUMNS = (
     Column(
         "discrete_long",
         "Discrete Policy (A2C, plain credit, 1e-3, long)",
-        _on_the_grid(_A2C, LONG, 20),
+        _on_the_grid(_A2C, LONG, 80),
         which="last",
         part="full",
     ),

@@ -50,9 +50,9 @@ class Scope:
 class Reproduce:
     """Do the paper's experiment again: train, drive, read and audit every column, and compare.
 
-    Takes less than an hour on two cores, a few minutes with --fast, and with --full about as long again. Exit
-    code 0: done; 2: a mistake on the command line; 130: stopped by Ctrl-C, after which the same command goes
-    on where it was.
+    Takes less than an hour on two cores, a few minutes with --fast, and up to two and a half hours with
+    --full. Exit code 0: done; 2: a mistake on the command line; 130: stopped by Ctrl-C, after which the same
+    command goes on where it was.
 
     Example: `python -m paper.reproduction --fast --only pathwise ddpg`
     """
@@ -94,8 +94,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _meanwhile(make: "Callable[[Work], Made]", where: WorkerChoice) -> "Callable[[Work], Made]":
-    """The same with columns done by workers, or the slowest by a second process meanwhile."""
-    from paper.reproduction.background_worker import SLOWEST, background, by_workers, measure
+    """The same with columns done by workers, or the slowest ones by a second process meanwhile."""
+    from paper.reproduction.background_worker import background, by_workers, meanwhile, measure
     from veil.cli.main import prepare
 
     def both(work: "Work") -> "Made":
@@ -103,9 +103,10 @@ def _meanwhile(make: "Callable[[Work], Made]", where: WorkerChoice) -> "Callable
             with where.executor() as executor:
                 by_workers(work, executor)
             return make(work)
-        others = tuple(one.name for one in work.columns if SLOWEST not in (one.name, one.like))
-        if cores() > 1 and SLOWEST in {one.name for one in work.columns}:
-            with background(work, SLOWEST, prepare):
+        theirs = meanwhile(work)
+        others = tuple(one.name for one in work.columns if not {one.name, one.like} & set(theirs))
+        if cores() > 1 and theirs:
+            with background(work, theirs, prepare):
                 measure(work, others)
         return make(work)
 
@@ -121,9 +122,11 @@ def cores() -> int:
 def made(scope: Scope, make: "Callable[[Work], Made]") -> "Made":
     """Make some part of the reproduction, with progress on stderr."""
     from paper.reproduction.engine import Work
+    from paper.reproduction.files import sit_down
 
     try:
         scope.out.mkdir(parents=True, exist_ok=True)
+        sit_down(scope.out)
         with point_progress() as report:
             return make(Work(FAST if scope.fast else DEFAULT, scope.out, scope.only, report, scope.full))
     except KeyboardInterrupt:

@@ -4,15 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paper.reproduction import ending
 from paper.reproduction.columns import BY_NAME
 from paper.reproduction.engine import Work
 from veil.learners import run as runs
 
 BLOCK = 20  # updates that are averaged for the file and the picture
-
-WINDOW = 100  # updates over which a mean value may change by 2 % and still counts as settled
-
-SETTLED = 0.02
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,9 @@ class Course:
         value: mean Q over blocks of updates, in units of the privacy weight; empty for learners without one.
         change: of the mean Q from the last but one hundred updates to the last hundred, relative; None where
             there are not so many.
+        paid: what the played runs were charged, by the same blocks and in the same unit: leakage as the
+            learner measures it, cost and priced distortion.
+        far: mean distortion per step of the played runs, by the same blocks.
     """
 
     title: str
@@ -55,6 +55,8 @@ class Course:
     looks: tuple[Look, ...]
     value: tuple[float, ...]
     change: float | None
+    paid: tuple[float, ...]
+    far: tuple[float, ...]
 
 
 def courses(work: Work) -> dict[str, Course]:
@@ -68,14 +70,16 @@ def courses(work: Work) -> dict[str, Course]:
         lines, run = study.history, runs.Run.load(study.run)
         assert run.result is not None and isinstance(run.settings, runs.Settings)
         training, result = run.settings.training, run.result
-        values = mean_values(lines) if training.learner == "ddpg_printed" else np.zeros(0)
+        values = ending.mean_values(lines) if training.learner == "ddpg_printed" else np.zeros(0)
         owner = BY_NAME[column.run or column.name]
         found[owner.name] = Course(
             *(owner.title, training.learner, training.seed, result.updates),
             *(result.updates * training.episodes, result.best, result.reason, result.seconds),
             tuple(look(line) for line in lines if "upper" in line),
             blocks(values),
-            change(values),
+            ending.change(values),
+            blocks(paid(lines, run.settings)),
+            blocks(ending.series(lines, "distortion")),
         )
     return found
 
@@ -85,20 +89,14 @@ def look(line: dict[str, float]) -> Look:
     return Look(int(line["update"]), line["lower"], line["upper"], line["fresh_distortion"])
 
 
-def mean_values(lines: list[dict[str, float]]) -> np.ndarray:
-    """Mean Q of every update: as printed, the actor's loss is nothing else."""
-    return np.array([line["actor_loss"] for line in lines if "actor_loss" in line])
-
-
 def blocks(values: np.ndarray) -> tuple[float, ...]:
     """Means over `BLOCK` updates each; a rest that is shorter is left out."""
-    whole = values[: len(values) // BLOCK * BLOCK].reshape(-1, BLOCK)
-    return tuple(float(mean) for mean in whole.mean(axis=1))
+    return tuple(map(float, ending.blocks(values, BLOCK)))
 
 
-def change(values: np.ndarray) -> float | None:
-    """How much the mean over a window differs from that over the window before, relative to the latter."""
-    if len(values) < 2 * WINDOW:
-        return None
-    before, last = values[-2 * WINDOW : -WINDOW].mean(), values[-WINDOW:].mean()
-    return float(abs(last - before) / abs(before))
+def paid(lines: list[dict[str, float]], settings: runs.Settings) -> np.ndarray:
+    """Charges of the played runs, per update, over the privacy weight where there is one."""
+    leakage, cost, far = (ending.series(lines, name) for name in ("leakage", "cost", "distortion"))
+    weights, steps = settings.objective, settings.steps
+    rho = weights.price_of_a_nat(steps)
+    return (rho * leakage + cost + weights.distortion_price * steps * far) / (rho or 1.0)

@@ -13,12 +13,13 @@ from paper.reproduction import stages
 from paper.reproduction.adapt import from_equilibrium, with_particles, with_system
 from paper.reproduction.charges import chargeable
 from paper.reproduction.columns import BY_NAME, MORE, Column, selected, settings
+from paper.reproduction.ending import ending
 from paper.reproduction.options import Extent
 from paper.reproduction.stages import Arrays
 from veil.distortion import expected_distance
 from veil.evaluation.episodes import evaluation_keys, play_episodes, select_episodes
 from veil.evaluation.evaluate import Evaluation, evaluate
-from veil.io import Store, StoreError, fingerprint, load_arrays, save_arrays
+from veil.io import Store, StoreError, fingerprint, load_arrays, replace_text, save_arrays
 from veil.learners import run as runs
 from veil.learners import training
 from veil.policies.base import Policy
@@ -36,6 +37,27 @@ Report = Callable[[str, str, int, int], None]
 RATIO = (1.0, 1.7)  # sd of noise on speed (m/s) to that on spacing (m)
 
 LAST = "last.safetensors"  # the policy after the last update, beside the best of the looks
+
+
+class Clock:
+    """The processor time of a training, over all its sittings, kept beside it at every look.
+
+    Args:
+        folder: of the run.
+    """
+
+    FILE = "processor.txt"
+
+    def __init__(self, folder: Path):
+        self.path, self.last = folder / self.FILE, time.process_time()
+        self.spent = float(self.path.read_text(encoding="utf-8")) if self.path.exists() else 0.0
+
+    def told(self, line: dict[str, float]) -> None:
+        """After an update; what an interruption loses is not counted."""
+        now = time.process_time()
+        self.spent, self.last = self.spent + now - self.last, now
+        if "upper" in line:
+            replace_text(self.path, f"{self.spent}\n")
 
 
 class Work:
@@ -128,15 +150,19 @@ class Study:
             found = None
         if found is None or found.settings != wanted:
             runs.clear(folder)
+            (folder / Clock.FILE).unlink(missing_ok=True)
             runs.begin(folder, wanted)
             found = runs.Run(wanted)
         if found.result is None:
+            clock = Clock(folder)
 
             def report(line: dict[str, float]) -> None:
+                clock.told(line)
                 self.progress("training", int(line["update"]), wanted.training.updates)
 
             self.progress("training", 0, wanted.training.updates)
-            trained = training.train_run(wanted, self.system, folder, report)
+            rule = ending if self.column.settles else training.never
+            trained = training.train_run(wanted, self.system, folder, report, ending=rule)
             save_arrays(folder / LAST, trained.policy if trained.last is None else trained.last, {})
             training.finish_run(folder, wanted, trained)
         with jax.enable_x64(False):
@@ -193,8 +219,10 @@ class Study:
         self.part = name
 
         def timed() -> Arrays:
-            began = time.monotonic()
-            return {**make(), "seconds": np.array(time.monotonic() - began)}
+            began, spent = time.monotonic(), time.process_time()
+            found = make()
+            took = {"seconds": time.monotonic() - began, "processor": time.process_time() - spent}
+            return {**found, **{key: np.array(value) for key, value in took.items()}}
 
         with jax.enable_x64(True):
             return store.keep(name, timed)
@@ -208,6 +236,21 @@ class Study:
             return found
         result = runs.Run.load(self.run).result
         return found + (0.0 if result is None else result.seconds)
+
+    @property
+    def processor(self) -> dict[str, float]:
+        """Seconds of processor time by stage, that of its training included if that is its own."""
+        names = ("audited", "driven", "read", "charged", "attacked")
+        parts = {name: part for name in names if (part := getattr(self, name)) is not None}
+        found = {name: float(part["processor"]) for name, part in parts.items() if "processor" in part}
+        if self.column.preset is not None and not self.column.run:
+            found["training"] = self.trained_for
+        return found
+
+    @property
+    def trained_for(self) -> float:
+        """Seconds of processor time of its training, over all sittings."""
+        return Clock(self.run).spent
 
     @cached_property
     def driven(self) -> Arrays:

@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from paper.reproduction.courses import BLOCK, Course
+from paper.reproduction.ending import FARTHEST
 from paper.reproduction.stages import Arrays
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
 from veil.results.parts import SMALLEST
@@ -133,22 +134,33 @@ def learning(courses: dict[str, Lines], path: Path) -> Path:
 
 
 def printed_courses(found: dict[str, Course], path: Path) -> Path:
-    """Of the printed learner: leakage at the looks on the left, the critic's mean value on the right."""
-    figure = Figure(figsize=(12, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    """Of the printed learner by updates: leakage at the looks, mean Q, and how far the releases are."""
+    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
     for (name, one), colour in zip(found.items(), COLOURS, strict=False):
         updates = [look.update for look in one.looks]
         upper, lower = ([getattr(look, side) for look in one.looks] for side in ("upper", "lower"))
         left.plot(
-            updates, np.clip(upper, 0.0, MOST), "v-", color=colour, linewidth=1.6, markersize=5, label=name
+            updates,
+            np.clip(upper, 0.0, MOST),
+            "v-",
+            color=colour,
+            linewidth=1.6,
+            markersize=5,
+            label=f"{name}: {one.reason}",
         )
         left.plot(updates, np.clip(lower, 0.0, MOST), "^:", color=colour, linewidth=1.0, markersize=4)
-        scale = max(map(abs, one.value)) or 1.0
         places = BLOCK * (np.arange(len(one.value)) + 1)
-        right.plot(places, np.array(one.value) / scale, color=colour, linewidth=1.6)
+        middle.plot(places, one.value, color=colour, linewidth=1.6)
+        right.plot(places, one.far, color=colour, linewidth=1.6)
+    middle.set_yscale("symlog", linthresh=1.0)
+    right.set_yscale("log")
+    right.axhline(FARTHEST, color=PALE, linestyle="--", linewidth=1.2)
     left.set_ylabel("leakage at the looks (nats): upper ▾, lower ▴")
-    right.set_ylabel("mean Q, as a share of its largest")
-    return _updates(figure, path, low=-1.1)  # some fall below zero
+    middle.set_ylabel("mean Q, in units of ρ (mL/s where ρ = 0)")
+    right.set_ylabel("mean distortion per step; dashed: diverged above")
+    left.set_ylim(bottom=0.0)
+    return _updates(figure, path)
 
 
 def discrete_courses(found: dict[str, Course], path: Path) -> Path:
@@ -163,15 +175,16 @@ def discrete_courses(found: dict[str, Course], path: Path) -> Path:
         right.plot(episodes, [look.distortion for look in one.looks], "v-", color=colour, linewidth=1.6)
     left.set_ylabel("leakage at the looks, upper side (nats)")
     right.set_ylabel("mean distortion per step")
+    left.set_ylim(bottom=0.0)
+    right.set_ylim(bottom=0.0)
     return _updates(figure, path, "episodes")
 
 
-def _updates(figure: Figure, path: Path, what: str = "updates", low: float = 0.0) -> Path:
-    """Save the two panels; `low` is where the right one begins."""
-    for panel, bottom in zip(figure.axes, (0.0, low), strict=True):
+def _updates(figure: Figure, path: Path, what: str = "updates") -> Path:
+    """Save panels of what happened in trainings."""
+    for panel in figure.axes:
         panel.set_xlabel(what)
         panel.set_xlim(left=0.0)
-        panel.set_ylim(bottom=bottom)
         panel.grid(alpha=0.25)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=10)

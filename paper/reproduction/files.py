@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 from paper.reproduction.claims import Claim
@@ -13,7 +14,7 @@ from paper.reproduction.courses import Course
 from paper.reproduction.engine import Work
 from paper.reproduction.printed import PRINTED
 from paper.reproduction.summary import Reader, Summary
-from veil.io import plain, replace_text
+from veil.io import plain, replace_text, write_json
 from veil.results.parts import leakage_to_dict
 from veil.stats import Mean
 from veil.version import __version__
@@ -46,11 +47,13 @@ def write(
         "version": __version__,
         "commit": sources,
         "command": "make reproduce-full" if work.full else "make reproduce",
+        "sittings": sittings(work.folder),
         "extent": asdict(work.extent),
         "claims": [asdict(one) for one in claimed],
         "columns": {name: _column(one) for name, one in found.items()},
         "trainings": {name: asdict(one) for name, one in trained.items()},
         "seconds": {name: round(work.study(name).seconds, 1) for name in found},
+        "processor_seconds": processor(work),
         "printed": PRINTED,
     }
     text = json.dumps(plain(content), indent=1, allow_nan=False, ensure_ascii=False)
@@ -58,6 +61,28 @@ def write(
         replace_text(work.folder / "results.json", text + "\n"),
         replace_text(work.folder / "results.csv", table(found)),
     ]
+
+
+def processor(work: Work) -> dict[str, dict[str, float]]:
+    """Seconds of processor time by column and stage; of the columns of the full run, their trainings."""
+    found = {one.name: work.study(one.name).processor for one in work.columns}
+    found |= {one.name: {"training": work.study(one.name).trained_for} for one in work.more}
+    return {name: {part: round(spent, 1) for part, spent in parts.items()} for name, parts in found.items()}
+
+
+SITTINGS = "sittings.json"
+
+
+def sit_down(folder: Path) -> None:
+    """Note that work on this folder begins or goes on, and from which sources."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    write_json(folder / SITTINGS, [*sittings(folder), {"began": now, "commit": commit()}])
+
+
+def sittings(folder: Path) -> list[dict[str, str]]:
+    """When work on this folder began and went on, and from which sources."""
+    path = folder / SITTINGS
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def commit() -> str:

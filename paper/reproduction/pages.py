@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from paper.reproduction.ending import DIVERGED_WORD, OVER, SETTLED_WORD
 from paper.reproduction.tables import markdown
 
 PUBLISHED = Path(__file__).parents[1] / "results.json"
@@ -62,13 +63,42 @@ def learning_words(content: dict[str, Any]) -> str:
     last = [one["looks"][-1]["lower"] for one in own]
     far = [one["looks"][-1]["distortion"] for one in own]
     kept = sum(one["best"] == 0 for one in own)
-    changes = [one["change"] for one in own if one["change"] is not None]
     return (
         f"Over {len(own)} seeds the upper bounds of the untrained printed actor are {min(first):.2f} to "
         f"{max(first):.2f} nats.\nAfter the last update the lower bounds are {min(last):.2f} to "
         f"{max(last):.2f} nats, and the mean distortion is {min(far):.0f} to {max(far):.0f},\n"
         "where 4 is allowed. "
-        f"The best of the looks is the untrained actor in {kept} of {len(own)} trainings. The mean Q of the\n"
-        f"last 100 updates differs by {min(changes):.0%} to {max(changes):.0%} from that of the 100 "
-        "before: it had not settled.\n"
+        f"The best of the looks is the untrained actor in {kept} of {len(own)} trainings. {_ends(own)}"
     )
+
+
+def _ends(own: list[dict[str, Any]]) -> str:
+    """How the trainings of the printed learner ended; of those before there was a rule, how Q changed."""
+    if not all(one.get("paid") for one in own):
+        changes = [one["change"] for one in own if one["change"] is not None]
+        return (
+            "The mean Q of the\n"
+            f"last 100 updates differs by {min(changes):.0%} to {max(changes):.0%} from that of the 100 "
+            "before: it had not settled.\n"
+        )
+    ended = {reason: [one["updates"] for one in own if one["reason"] == reason] for reason in WORDS}
+    ends = ", ".join(
+        f"{len(some)} {WORDS[reason]} after {_span(some)}" for reason, some in ended.items() if some
+    )
+    rises = sum(one["paid"][-1] > one["paid"][0] for one in own)
+    return (
+        f"Of the\ntrainings, {ends} (the rule is in `paper/reproduction/ending.py`).\n"
+        f"What a run is charged, by the learner's own measure, rose in {rises} of {len(own)}.\n"
+    )
+
+
+WORDS = {
+    SETTLED_WORD: "settled",
+    DIVERGED_WORD: "diverged",
+    OVER: "had neither settled nor diverged",
+}
+
+
+def _span(updates: list[int]) -> str:
+    least, most = min(updates), max(updates)
+    return f"{least} updates" if least == most else f"{least} to {most} updates"

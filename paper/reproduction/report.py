@@ -5,9 +5,11 @@ from pathlib import Path
 from paper import study_readings
 from paper.reproduction import tables
 from paper.reproduction.claims import Claim
-from paper.reproduction.columns import PRINTED_LEARNER
-from paper.reproduction.courses import SETTLED, WINDOW, Course, Look
+from paper.reproduction.columns import MOST, PRINTED_LEARNER
+from paper.reproduction.courses import Course, Look
+from paper.reproduction.ending import FARTHEST, MOVED, SETTLED, WINDOW
 from paper.reproduction.engine import Work
+from paper.reproduction.files import processor, sittings
 from paper.reproduction.options import DEFAULT
 from paper.reproduction.summary import Summary
 from veil.version import __version__
@@ -69,6 +71,7 @@ def results(
         *_readings(),
         "## Trainings\n",
         _trainings(trained),
+        *_times(processor(work)),
         "## Pictures\n",
         *(f"![{path.stem}](pictures/{path.name})\n" for path in pictures),
     ]
@@ -105,6 +108,9 @@ def _how(work: Work, commit: str) -> str:
     if extent.training_fraction < 1.0:
         note += f"Trainings were cut to {extent.training_fraction:.0%} of their usual updates. "
     sources = f"version {__version__}, sources {commit}" if commit else f"version {__version__}"
+    begun = sittings(work.folder)
+    if len(begun) > 1:
+        note += f"Made in {len(begun)} sittings, each of which went on where the last one ended. "
     return (
         f"{note}Written by `{command}`, {sources}, seed {extent.seed}: {extent.steps} "
         f"releases per episode, {extent.table_episodes} episodes per θ in Tables 1 and 2, "
@@ -185,28 +191,43 @@ def _printed_seeds(trained: dict[str, Course]) -> list[str]:
             continue
         first, last = course.looks[0], course.looks[-1]
         kept = next(look for look in course.looks if look.update == course.best)
-        settled = "–" if course.change is None else f"{course.change:.1%}"
+        changed = "–" if course.change is None else f"{course.change:.1%}"
         rows.append(
             (
                 f"{course.seed}" + (", ρ = 0" if name.endswith("no_privacy") else ""),
+                *(course.reason, f"{course.updates}", changed),
+                *(_first_and_last(course.value), _first_and_last(course.paid)),
                 *(_sides(first), f"{first.distortion:.2f}", _sides(last), f"{last.distortion:.2f}"),
-                *(f"{_sides(kept)} after {kept.update}", f"{course.updates}", settled),
+                f"{_sides(kept)} after {kept.update}",
             )
         )
     if not rows:
         return []
     heads = (
-        *("seed", "leakage untrained, nats", "distortion", "leakage after the last update", "distortion"),
-        *("best of looks", "updates", f"change of mean Q per {WINDOW} updates"),
+        *("seed", "ended", "updates", f"change of mean Q per {WINDOW} updates"),
+        *("mean Q, first and last", "charged per run, first and last"),
+        *("leakage untrained, nats", "distortion", "leakage after the last update", "distortion"),
+        "best of looks",
     )
     words = (
         "Each row is a training of the printed learner by its looks: mean lower to mean upper side of the "
-        "leakage "
-        "on 64 episodes that it does not learn from. A training counts as settled where the mean Q of its "
-        "last "
-        f"{WINDOW} updates differs by less than {SETTLED:.0%} from that of the {WINDOW} before.\n"
+        "leakage on 64 episodes that it does not learn from. A training ends, by a rule that is ours and "
+        f"looks every {WINDOW} updates: *settled* where the mean Q of {WINDOW} updates differed by less than "
+        f"{SETTLED:.0%} from that of the {WINDOW} before, and the mean distortion by less than {MOVED:.0%}, "
+        "twice in a row; *diverged* where the releases of "
+        f"two windows of {WINDOW} updates in a row were further from the data, in the mean, than any two "
+        f"states of the platoon lie apart ({FARTHEST:g}, at a limit of 4); else after {MOST} updates. The "
+        "control with ρ = 0 is not ended by it. Mean Q and what the played runs were charged (leakage as the "
+        "learner measures it, cost and priced distortion, exploration included) are in units of ρ, in mL/s "
+        "where ρ = 0, over the first and the last 20 updates. Q stands for the steps that are left of a run, "
+        "at a discount of 0.99, and begins at the values of a random critic; what is charged is what "
+        "learning should lower.\n"
     )
     return ["## The printed learner, training by training\n", words, tables.markdown(heads, rows)]
+
+
+def _first_and_last(values: tuple[float, ...]) -> str:
+    return f"{values[0]:.3g}, {values[-1]:.3g}" if values else "–"
 
 
 def _sides(look: Look) -> str:
@@ -252,3 +273,20 @@ def _trainings(trained: dict[str, Course]) -> str:
         *("leakage at its best look", "distortion there", "leakage at its last look", "distortion there"),
     )
     return tables.markdown(heads, rows)
+
+
+def _times(spent: dict[str, dict[str, float]]) -> list[str]:
+    """Processor time, and what it allows to say about the time on two quiet cores."""
+    rows, total = [], 0.0
+    for name, parts in spent.items():
+        training = parts.get("training")
+        measuring = sum(value for part, value in parts.items() if part != "training")
+        total += measuring + (training or 0.0)
+        rows.append((f"`{name}`", "–" if training is None else f"{training:.0f}", f"{measuring:.0f}"))
+    words = (
+        f"{total / 60:.0f} minutes of processor time in all, so that two quiet cores need at least "
+        f"{total / 120:.0f} minutes, and one process alone about {total / 60:.0f}. Columns of the full run "
+        "are trained and told by their looks. What an interruption lost is not counted.\n"
+    )
+    heads = ("seconds of processor time", "training", "measuring")
+    return ["## Processor time\n", words, tables.markdown(heads, rows)]

@@ -37,7 +37,7 @@ class Walk(Learner):
         return Progress(policy, 0.9 * progress.price, progress.updates + 1, memory), metrics
 
 
-def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, patience=0, report=None):
+def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, patience=0, **given):
     """Train with scripted evaluations: a function of the policy, or one result after the other."""
     rest = iter([] if callable(looks) else looks)
 
@@ -47,9 +47,8 @@ def run(monkeypatch, looks, learner=None, *, updates=12, folder=None, seed=0, pa
     monkeypatch.setattr(loop, "evaluate_family", examined)
     made = halves()
     options = TrainSettings(updates=updates, evaluate_every=3, patience=patience, seed=seed)
-    report = report or (lambda line: None)
     return train_policy(
-        (made,), learner or Walk(), dial(made.scenario.plant), options, report=report, folder=folder
+        (made,), learner or Walk(), dial(made.scenario.plant), options, folder=folder, **given
     )
 
 
@@ -98,6 +97,28 @@ def test_an_interrupted_training_goes_on_with_the_same_bits(monkeypatch, tmp_pat
         assert first == second
     assert [line["update"] for line in lines(tmp_path / "whole")] == [float(n) for n in range(9)]
     assert ["total" in line for line in lines(tmp_path / "whole")] == [n in (0, 3, 6, 8) for n in range(9)]
+
+
+def test_a_training_ends_where_its_rule_finds_a_reason_and_is_evaluated_there(monkeypatch, tmp_path):
+    """The rule sees the metrics of all updates, also of those before an interruption."""
+
+    def rule(lines):
+        made = [line["draw"] for line in lines if "draw" in line]
+        return f"{len(made)} draws" if len(made) == 7 else ""
+
+    whole = run(monkeypatch, by_offset, folder=tmp_path / "whole", ending=rule)
+    assert (whole.updates, whole.reason) == (7, "7 draws") and whole.last is not None
+    evaluated = [line["update"] for line in lines(tmp_path / "whole") if "total" in line]
+    assert evaluated == [0.0, 3.0, 6.0, 7.0]
+    folder = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        run(monkeypatch, by_offset, folder=folder, ending=rule, report=stop_after(5.0))
+    for _ in range(2):  # it goes on, and once it has ended it stays so
+        again = run(monkeypatch, by_offset, folder=folder, ending=rule)
+        assert (again.updates, again.best, again.reason) == (7, whole.best, "7 draws")
+        assert np.array_equal(knobs(again.last), knobs(whole.last)) and lines(folder) == lines(
+            tmp_path / "whole"
+        )
 
 
 def test_the_best_policy_is_remembered_over_an_interruption(monkeypatch, tmp_path):

@@ -126,6 +126,16 @@ class RunLog:
 
 Report = Callable[[dict[str, float]], None]
 
+Ending = Callable[[list[dict[str, float]]], str]
+"""Why a training is to end, from the metrics of all updates so far; empty while it is to go on."""
+
+
+def never(lines: list[dict[str, float]]) -> str:
+    """No ending but that of the settings."""
+    del lines
+    return ""
+
+
 _TRAINING = 0x7EA1  # keeps the keys of training apart from those of audits with the same seed
 
 
@@ -160,6 +170,7 @@ def train_policy(
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
     executor: Executor | None = None,
+    ending: Ending = never,
 ) -> Trained:
     """Train a policy by a learner, in single precision.
 
@@ -174,20 +185,24 @@ def train_policy(
         loggers: called like `report`, besides `metrics.jsonl` in the folder.
         executor: whose worker trains; if it is another process, `report` is called once, at the end, and
             loggers are not.
+        ending: asked after every update; a reason ends the training before its last update, with an
+            evaluation. For another process it must be importable by name.
     """
     options = options or TrainSettings()
     if executor is not None and executor.remote:
-        return _train_elsewhere(family, learner, policy, options, report, folder, executor)
+        return _train_elsewhere(family, learner, policy, options, report, folder, executor, ending)
     with jax.enable_x64(False):
         family, learner, policy = as_float32(family), as_float32(learner), as_float32(policy)
         diary = RunLog(folder, whole_fingerprint(family, learner, policy, options), options, loggers)
         try:
-            return _train(family, learner, policy, diary, report)
+            return _train(family, learner, policy, diary, report, ending)
         finally:
             diary.close()
 
 
-def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLog, report: Report) -> Trained:
+def _train(
+    family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLog, report: Report, ending: Ending
+) -> Trained:
     """The training loop itself."""
     options = diary.options
     key = jr.fold_in(jr.key(options.seed), _TRAINING)
@@ -198,24 +213,29 @@ def _train(family: Family, learner: Learner, policy: LearnedPolicy, diary: RunLo
         line = {"update": 0.0, "seconds": time.monotonic() - began} | found.score.metrics()
         diary.save(found)
         diary.write(line)
+        lines = [line]
     else:
         line = {"update": float(found.updates)} | found.score.metrics()
+        lines = [] if diary.folder is None else history(diary.folder)
     report(line)
-    course = found
-    while course.updates < options.updates and not _tired(course, options):
+    course, ended = found, ending(lines)
+    while course.updates < options.updates and not _tired(course, options) and not ended:
         began = time.monotonic()
         own = jr.fold_in(key, course.progress.updates)
         progress, metrics = update(family, course.progress, key=own)
         course, line = replace(course, progress=progress), {k: float(v) for k, v in metrics.items()}
         line |= {"update": float(course.updates)}
-        if course.updates % options.evaluate_every == 0 or course.updates == options.updates:
+        ended = ending([*lines, line])
+        if ended or course.updates % options.evaluate_every == 0 or course.updates == options.updates:
             score = evaluate_family(family, progress.policy, options.evaluation_episodes, options.seed)
             course, line = course.scored(score), line | score.metrics()
             diary.save(course)
         line |= {"seconds": time.monotonic() - began}
+        lines.append(line)
         diary.write(line)
         report(line)
-    reason = f"no better in {options.patience} evaluations" if _tired(course, options) else "all updates made"
+    tired = f"no better in {options.patience} evaluations" if _tired(course, options) else ""
+    reason = ended or tired or "all updates made"
     found = course.best, course.score, course.updates, course.best_at
     return Trained(*found, reason, course.progress.policy)
 
@@ -228,12 +248,13 @@ def _train_elsewhere(
     report: Report,
     folder: Path | None,
     executor: Executor,
+    ending: Ending,
 ) -> Trained:
     """One chunk: the whole training. A worker that sees the folder keeps checkpoints in it."""
     with seen_by_workers(folder) as (place, token):
         paths = [] if folder is None else [folder / CHECKPOINT, folder / METRICS]
         files = {path.name: path.read_bytes() for path in paths if path.exists()}
-        shared = (family, learner, policy, options, place, token, files)
+        shared = (family, learner, policy, options, place, token, files, ending)
         label = f"training {folder.name}" if folder is not None else "training"
         (done,) = run_chunks(executor, [Chunk(label, train_chunk, shared)])
     trained, files = done.value
@@ -273,6 +294,7 @@ def train_chunk(
     place: str,
     token: str,
     files: dict[str, bytes],
+    ending: Ending = never,
 ) -> tuple[Trained, dict[str, bytes]]:
     """A training in a worker: the result, and the files of its folder if whoever asks cannot see them.
 
@@ -284,13 +306,15 @@ def train_chunk(
         place: of the folder for checkpoints; empty for none.
         token: name of a file in it; if it is not there, this is another machine's folder.
         files: checkpoint and metrics of an earlier sitting, for a worker that does not see the folder.
+        ending: as of `train_policy`.
     """
     if not place or (Path(place) / token).exists():
-        return train_policy(family, learner, policy, options, folder=Path(place) if place else None), {}
+        seen = Path(place) if place else None
+        return train_policy(family, learner, policy, options, folder=seen, ending=ending), {}
     with tempfile.TemporaryDirectory(prefix="veil-") as name:
         for file, content in files.items():
             (Path(name) / file).write_bytes(content)
-        trained = train_policy(family, learner, policy, options, folder=Path(name))
+        trained = train_policy(family, learner, policy, options, folder=Path(name), ending=ending)
         return trained, {file: (Path(name) / file).read_bytes() for file in (CHECKPOINT, METRICS)}
 
 
@@ -336,6 +360,7 @@ def train(
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
     executor: Executor | None = None,
+    ending: Ending = never,
 ) -> Trained:
     """Train a sharing policy for a system, as the command `veil train` does.
 
@@ -350,6 +375,7 @@ def train(
         folder: where checkpoints are written; a training that was interrupted there is continued.
         loggers: called like `report`, and when training starts and ends.
         executor: whose worker trains, see `train_policy`; this process if not given.
+        ending: a reason to end before the last update, see `train_policy`.
     """
     settings, design = settings or TrainSettings(), design or PolicyDesign()
     with jax.enable_x64(False):
@@ -360,7 +386,7 @@ def train(
             family = robust(system, steps, *counts)
         learner = LEARNERS[settings.learner]().build(settings)
         given = {"report": report, "folder": folder, "loggers": loggers, "executor": executor}
-        return train_policy(family, learner, policy, settings, **given)
+        return train_policy(family, learner, policy, settings, ending=ending, **given)
 
 
 def untrained(system: System, settings: TrainSettings, *, steps: int, design: PolicyDesign) -> LearnedPolicy:
@@ -384,6 +410,7 @@ def train_run(
     report: Report,
     loggers: Sequence[Logger] = (),
     executor: Executor | None = None,
+    ending: Ending = never,
 ) -> Trained:
     """Train as the settings say; one that was interrupted in this folder goes on.
 
@@ -394,6 +421,7 @@ def train_run(
         report: called with the metrics of every update.
         loggers: called likewise.
         executor: whose worker trains; this process if not given.
+        ending: a reason to end before the last update, see `train_policy`.
     """
     weights = settings.objective
     return train(
@@ -409,6 +437,7 @@ def train_run(
         folder=folder,
         loggers=loggers,
         executor=executor,
+        ending=ending,
     )
 
 
