@@ -293,3 +293,16 @@ def test_wrong_choices_are_refused(float64):
         Twin(
             Gain(), [plain_self_model(Gain(), two().secrets[0], (True,), jnp.zeros(1))] * 2, two().secrets[:1]
         )
+
+
+def test_with_a_floor_the_noise_is_a_bound_from_above_only(float64):
+    """Owners who misjudge themselves, in a loop that hears nothing: ε tells, a wide floor hides it, and "at least" must not say so."""
+    plant = as_float64(Gain(prior=two(), reply=0.0))
+    scenario = Scenario("wrong", plant, jnp.asarray([[0.35], [0.7]]))
+    settings = AuditSettings(20, 256)
+    bare, floored = (
+        evaluate(plant, Twin(plant, sd=sd), scenario, settings=settings).leakage for sd in (None, [30.0])
+    )
+    assert bare.lower.value > 4 * bare.lower.error > 0
+    assert floored.lower.value == 0.0, "a hundred times the noise: nothing is left to tell"
+    assert abs(floored.upper.value - bare.upper.value) < 4 * np.hypot(floored.upper.error, bare.upper.error)
