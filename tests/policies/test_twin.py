@@ -296,7 +296,7 @@ def test_wrong_choices_are_refused(float64):
 
 
 def test_with_a_floor_the_noise_is_a_bound_from_above_only(float64):
-    """Owners who misjudge themselves, in a loop that hears nothing: ε tells, a wide floor hides it, and "at least" must not say so."""
+    """Owners who misjudge themselves, in a loop that hears nothing: ε tells, and a wide floor hides it."""
     plant = as_float64(Gain(prior=two(), reply=0.0))
     scenario = Scenario("wrong", plant, jnp.asarray([[0.35], [0.7]]))
     settings = AuditSettings(20, 256)

@@ -218,8 +218,8 @@ class TwinReader(eqx.Module):
     ) -> Scalar:
         """Σ log p − log q after the pre-roll, along the readings that an owner's model makes of the noise.
 
-        A reading in a quiet step is not told by the noise: it is drawn from the plant with the key, or is that
-        of the states where there is none.
+        A reading in a quiet step is not told by the noise: it is drawn from the plant with the key, or is
+        that of the states where there is none.
         """
         twin, lead = self.twin, self.twin.preroll + 1
         model = twin.self_model(self.believed[index])

@@ -1,9 +1,9 @@
 """Which inputs are new: a public test on w alone, by what the standard system's own loop produces.
 
 A self-model is good where its history was. An input that no history contains makes it extrapolate, and what
-it then gets wrong is told (docs/twin.md). The test must not tell anything itself: it reads w, which is public,
-and its limits come from a simulation of the standard system with a public seed, so that they are the same for
-all owners.
+it then gets wrong is told (docs/twin.md). The test must not tell anything itself: it reads w, which is
+public, and its limits come from a simulation of the standard system with a public seed, so that they are the
+same for all owners.
 """
 
 import equinox as eqx

@@ -220,7 +220,7 @@ class Twin(PlainPolicy):
     def update_memory(
         self, memory: Memory, secret: Secret, state: State, external: External, after: State, *, key: Key
     ) -> Memory:
-        """The new reading as noise; the copies take the step with it, or without where nothing may be used."""
+        """The new reading as noise; the copies take the step with it, unless nothing may be used."""
         del secret, state
         now = self.unpack(memory)
         model = self.self_model(now.secret)
