@@ -184,7 +184,7 @@ def test_what_the_guard_reads_is_one_function_of_noise_and_inputs(float64):
     """Owners with other gains and sizes of noise, moved by the same ε and w: the same evidence to the bit."""
     rng, found = np.random.default_rng(0), []
     noise, inputs = rng.normal(size=12), 0.4 * rng.normal(size=12)
-    envelope = standard_envelope(as_float64(Gain()))
+    inputs[0], envelope = 0.0, standard_envelope(as_float64(Gain()))
     for gain, factor in ((0.35, 1.0), (0.8, 1.7)):
         twin = as_float64(own_twin(gain, factor, envelope=envelope))
 
@@ -237,22 +237,25 @@ def test_under_a_right_self_model_the_guard_stays_calm_and_a_misjudged_gain_is_f
 def test_while_an_input_is_new_nothing_follows_the_owner_and_nothing_is_charged():
     """The rule reads w only; afterwards releases follow again, and a restart knows how long it is calm."""
     envelope = standard_envelope(Gain(), hold=3)
-    size = float(envelope.limit)
-    assert 3.0 < size < 8.0
-    calm, new = jnp.asarray([0.1]), jnp.asarray([6.0])
-    assert not bool(envelope.is_new(calm, calm)) and bool(envelope.is_new(new, calm))
+    pushes = [0.0, 0.1, 6.0] + [0.1, 0.0] * 5
+    # By hand: level, change and slow mean leave the box or the ellipsoid; then three calm steps more.
+    expected, slow, last, calm = ["released"], 0.0, 0.0, 4
+    for push in pushes[:-1]:
+        slow += (push - slow) / 8.0
+        away = np.array([push, push - last, slow]) - np.asarray(envelope.centre)
+        box = np.any(np.abs(away) > np.asarray(envelope.most))
+        new = box or np.sum((np.asarray(envelope.root) @ away) ** 2) > float(envelope.limit) ** 2
+        calm, last = (0 if new else calm + 1), push
+        expected.append("blind" if calm <= 3 else "released")
+    assert expected[:4] == ["released"] * 3 + ["blind"] and expected[-1] == "released"
     given = {"resolution": 0.0, "declared": DECLARED, "fit": fitted()}
     found = []
     for scale in (1.0, 2.0):
         with veil.Sharer(own_twin(preroll=0, envelope=envelope), 1, **given) as sharer:
-            made = []
-            for step, push in enumerate((0.0, 0.1, 6.0, 0.1, 0.0, 0.1, 0.0, 0.1, 0.0)):
-                level = 0.1 * step * (scale if step > 2 else 1.0)
-                made.append(sharer.share([level], [push]))
-        found.append(made)
-    decisions = [one.receipt.decision for one in found[0]]
-    # The fall back from 6 is new as well; then three more steps.
-    assert decisions == ["released"] * 3 + ["blind"] * 5 + ["released"]
-    assert [one.receipt.charge == 0.0 for one in found[0]] == [False] * 3 + [True] * 5 + [False]
+            levels = 0.1 * np.arange(len(pushes)) * np.where(np.arange(len(pushes)) > 2, scale, 1.0)
+            found.append([sharer.share([level], [w]) for level, w in zip(levels, pushes, strict=True)])
+    assert [one.receipt.decision for one in found[0]] == expected
+    assert [one.receipt.charge > 0.0 for one in found[0]] == [word == "released" for word in expected]
     values = [[float(one.shared[0]) for one in made] for made in found]
-    assert values[0][:8] == values[1][:8] and values[0][8] != values[1][8]
+    last = expected.count("blind") + 3
+    assert values[0][:last] == values[1][:last] and values[0][last] != values[1][last]

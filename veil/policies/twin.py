@@ -27,7 +27,7 @@ from veil.beliefs.self_model import SelfMemory, SelfModel, Sensor, white
 from veil.laws import Law, MemoryKernel, Point, diagonal_gaussian
 from veil.policies.base import Decision, Memory, PlainPolicy, Policy, Sensed, Time, optional, per_axis
 from veil.policies.geometry import distortion_metric, expected_start, geometric_median, nearest
-from veil.policies.novelty import Envelope, standard_envelope
+from veil.policies.novelty import Envelope, Past, standard_envelope
 from veil.registry import POLICIES, PerAxis
 from veil.systems.base import Prior, System, state_grid
 from veil.systems.probes import evaluate
@@ -55,7 +55,7 @@ class TwinMemory(eqx.Module):
         own: memory of the self-model.
         copies: memories of the standard system, batched [K].
         calm: steps since the last input that was new; a function of w.
-        before: w of the step before; empty without an envelope.
+        past: what the envelope remembers of the inputs; a function of w, empty without an envelope.
     """
 
     age: Scalar
@@ -64,7 +64,7 @@ class TwinMemory(eqx.Module):
     own: SelfMemory
     copies: SelfMemory
     calm: Scalar
-    before: External
+    past: Float[Array, " U"]
 
 
 class Twin(PlainPolicy):
@@ -259,14 +259,14 @@ class Twin(PlainPolicy):
         if self.envelope is None:
             return jnp.zeros(external.shape[0], bool)
         envelope, kind = self.envelope, external.dtype
-        before = jnp.concatenate([external[:1], external[:-1]])
-        new = jax.vmap(envelope.is_new)(external, before)
 
-        def step(calm: Scalar, now: Array) -> tuple[Scalar, Array]:
-            calm = jnp.where(now, 0.0, calm + 1.0).astype(kind)
-            return calm, calm <= envelope.hold
+        def step(carry: tuple[Scalar, Array], w: External) -> tuple[tuple[Scalar, Array], Array]:
+            calm, past = carry
+            calm = jnp.where(envelope.is_new(past, w), 0.0, calm + 1.0).astype(kind)
+            return (calm, envelope.after(past, w)), calm <= envelope.hold
 
-        quiet = jax.lax.scan(step, self._calm(kind), new)[1]
+        start = self._calm(kind), envelope.begin(external[0])
+        quiet = jax.lax.scan(step, start, external)[1]
         return jnp.concatenate([jnp.zeros(1, bool), quiet[:-1]])
 
     def kernel(self, features: Features, external: External, time: Time) -> "TwinKernel":
@@ -295,7 +295,7 @@ class Twin(PlainPolicy):
         middle = expected_start(self.system)
         copies = jax.vmap(lambda one: one.begin(middle))(self.standards(now.secret))
         age, nothing = jnp.full_like(now.age, self.preroll + 1.0), jnp.zeros_like(now.noise)
-        return self.pack(TwinMemory(age, now.secret, nothing, now.own, copies, now.calm, now.before))
+        return self.pack(TwinMemory(age, now.secret, nothing, now.own, copies, now.calm, now.past))
 
     def pack(self, memory: TwinMemory) -> Memory:
         """A memory as one row of numbers, to be saved."""
@@ -328,23 +328,33 @@ class Twin(PlainPolicy):
         standards = self.standards(now.secret)
         copies = jax.vmap(lambda one, memory: one.invert(memory, external, used)[0])(standards, now.copies)
         calm = self._calmer(now, external)
-        before = external.astype(now.before.dtype) if self.envelope is not None else now.before
-        return self.pack(TwinMemory(now.age + 1.0, now.secret, noise, own, copies, calm, before))
+        past = now.past if self.envelope is None else self.envelope.after(self.past(now, external), external)
+        return self.pack(TwinMemory(now.age + 1.0, now.secret, noise, own, copies, calm, past))
+
+    def past(self, memory: TwinMemory, external: External) -> Past:
+        """What the envelope remembers before this input; the first one has always been there.
+
+        Args:
+            memory: at the step.
+            external: w of the step.
+        """
+        if self.envelope is None:
+            return memory.past
+        begun = self.envelope.begin(external).astype(memory.past.dtype)
+        return jnp.where(memory.age > 1.0, memory.past, begun)
 
     def _calm(self, kind: DTypeLike) -> Scalar:
         """Of a run in which nothing was new yet."""
         return jnp.full((), 0.0 if self.envelope is None else self.envelope.hold + 1.0, kind)
 
-    def _no_input(self, kind: DTypeLike) -> External:
-        size = 0 if self.envelope is None else len(self.system.input_fields)
-        return jnp.zeros(size, kind)
+    def _no_input(self, kind: DTypeLike) -> Past:
+        return jnp.zeros(0 if self.envelope is None else 2 * self.envelope.size, kind)
 
     def _calmer(self, now: TwinMemory, external: External) -> Scalar:
-        """Steps since the last new input, this one considered; the first input has not changed."""
+        """Steps since the last new input, this one considered."""
         if self.envelope is None:
             return now.calm
-        before = jnp.where(now.age > 1.0, now.before, external.astype(now.before.dtype))
-        return jnp.where(self.envelope.is_new(external, before), 0.0, now.calm + 1.0)
+        return jnp.where(self.envelope.is_new(self.past(now, external), external), 0.0, now.calm + 1.0)
 
     def standards(self, secret: Secret) -> SelfModel:
         """The standard system as a predictive law, one per copy; the public numbers are the owner's."""

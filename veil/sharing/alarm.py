@@ -160,10 +160,12 @@ def twin_surprise(
 
     rows = [noise[None], jax.vmap(shift)(_other_plants(twin.system, secret))]
     if twin.envelope is not None:
-        last = jnp.where(now.age > 1.0, now.before, external.astype(now.before.dtype))
-        inputs = jnp.clip(twin.envelope.standard(external, last), -3.0, 3.0)[:MOST_INPUTS]
+        inputs = twin.envelope.standard(twin.past(now, external), external)
+        inputs = jnp.clip(inputs, -3.0, 3.0)[:MOST_INPUTS]
         ways = jnp.eye(len(twin.axes), dtype=inputs.dtype)
-        rows += [weight * (inputs[:, None, None] * ways[None]).reshape(-1, len(ways)) for weight in INPUT_WEIGHTS]
+        rows += [
+            weight * (inputs[:, None, None] * ways[None]).reshape(-1, len(ways)) for weight in INPUT_WEIGHTS
+        ]
     shifts = jnp.clip(jnp.nan_to_num(jnp.concatenate(rows[1:])), -_FAR, _FAR)
     return jnp.concatenate([rows[0], shifts])
 
