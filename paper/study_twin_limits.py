@@ -361,6 +361,62 @@ def rounding(step: float, episodes: int) -> dict[str, Any]:
     }
 
 
+def _nats(value: float, error: float) -> str:
+    return f"{max(value, 0.0):.3f} ({error:.3f})"
+
+
+def stops_table(results: dict[str, dict]) -> str:
+    """The table of wrong self-models, drift and manoeuvres in docs/twin.md.
+
+    Args:
+        results: as in the file.
+    """
+    heads = ("what is wrong", "releases", "leaks", "excess", "guard acts", "until then")
+    rows = [(*heads, "novelty test acts", "until then"), ("---",) * 8]
+
+    def acts(one: dict) -> str:
+        return "never" if not one["acts"] else f"{one['acts']:.0%}, step {one['step']:.0f}"
+
+    for name, one in results.items():
+        if "never" not in one:
+            continue
+        told = {end: _nats(*one[end]["leaks"][1:]) for end in ("never", "guard", "novelty")}
+        first = name, str(one["steps"]), told["never"], f"{one['never']['bound'][0]:.2f}"
+        rows.append((*first, acts(one["guard"]), told["guard"], acts(one["novelty"]), told["novelty"]))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def runs_table(results: dict[str, dict]) -> str:
+    """The table of twenty runs in docs/twin.md.
+
+    Args:
+        results: as in the file.
+    """
+    heads = "fits", "P", "one run leaks", "twenty runs leak", "excess of twenty", "20·(P/2)·T/n"
+    rows = [heads, ("---",) * 6]
+    for name, one in results.items():
+        if "twenty" in one:
+            told = (_nats(*one[key][1:]) for key in ("one", "twenty"))
+            rows.append((name, str(one["numbers"]), *told, _nats(*one["bound"]), f"{one['law']:.3f}"))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def rounding_table(results: dict[str, dict]) -> str:
+    """The table of rounded readings in docs/twin.md.
+
+    Args:
+        results: as in the file.
+    """
+    rows = [("read in steps of", "leaks", "excess", "live"), ("---",) * 4]
+    for name, one in results.items():
+        if name.startswith("rounding"):
+            step = name.removeprefix("rounding ")
+            live = "refused" if one["refused live"] else "shared"
+            told = (f"{max(one[key][-2], 0.0):.4f} ({one[key][-1]:.4f})" for key in ("leaks", "bound"))
+            rows.append((f"{step} m/s, {step} m", *told, live))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 def cells() -> dict[str, Callable[[], dict[str, Any]]]:
     """All parts of the study by name, in the order in which they run."""
     found: dict[str, Callable[[], dict[str, Any]]] = {}

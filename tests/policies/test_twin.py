@@ -137,9 +137,9 @@ def test_an_environment_that_sees_the_state_is_refused(float64):
 def test_a_common_shock_that_the_reader_knows_and_the_model_does_not_tells_what_quadrature_says(float64):
     """Condition 1. x' = θx + b·s + e with b = ±0.3 by owner and a shock s that everybody else sees.
 
-    Each model has the right law of its own readings, shock included, and ε alone tells nothing: it is standard
-    normal for both. Given s it has mean ±ρs and variance 1 − ρ². The sum A of ε·s is then sufficient, normal
-    with mean ±ρS and variance (1 − ρ²)S given S, the sum of s², which is a chi-square.
+    Each model has the right law of its own readings, shock included, and ε alone tells nothing: it is
+    standard normal for both. Given s it has mean ±ρs and variance 1 − ρ². The sum A of ε·s is then
+    sufficient, normal with mean ±ρS and variance (1 − ρ²)S given S, the sum of s², which is a chi-square.
     """
     steps, sd, push = 12, 0.3, 0.3
     total = np.hypot(sd, push)
