@@ -1,7 +1,9 @@
 """A twin live: what need not be given, what is refused, what is charged, and what its stops depend on."""
 
+import contextlib
 import json
 import math
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,7 +21,7 @@ from veil.results.parts import Examination
 from veil.sharing.account import read_account
 from veil.sharing.alarm import no_bets, twin_surprise
 from veil.sharing.declared import DeclarationError, Declared, on_grid
-from veil.sharing.ledger import LedgerError
+from veil.sharing.ledger import Ledger, LedgerError
 from veil.systems import Building, Gain
 from veil.systems.variants import WithNoise
 from veil.types import as_float64
@@ -67,7 +69,8 @@ def test_a_house_shares_live_without_the_temperature_that_nobody_measures():
 def test_a_coarse_sensor_and_a_fit_without_a_declaration_are_refused_live():
     with pytest.raises(ValueError, match="too coarse"):
         veil.Sharer(Twin(Gain()), 1, resolution=0.4)
-    for more in ({}, {"declared": DECLARED}, {"fit": fitted()}):
+    halves: tuple[dict[str, Any], ...] = ({}, {"declared": DECLARED}, {"fit": fitted()})
+    for more in halves:
         with pytest.raises(ValueError, match="declare in public"):
             veil.Sharer(own_twin(), 1, resolution=0.01, **more)
     with pytest.raises(ValueError, match="this policy has none"):
@@ -104,7 +107,7 @@ def test_every_release_is_charged_alike_whatever_the_fit_found(tmp_path):
         place = tmp_path / f"{gain}"
         place.mkdir()
         files = {"ledger": place / "ledger", "account": place / "account"}
-        given = {"resolution": 0.01, "declared": DECLARED, "fit": fitted(), "seed": 3} | files
+        given: dict[str, Any] = {"resolution": 0.01, "declared": DECLARED, "fit": fitted(), "seed": 3} | files
         with veil.Sharer(own_twin(gain, factor), 1, **given) as sharer:
             made = run(sharer, Plant(0, gain=gain, sd=0.3 * factor), 8)
         charges = [one.receipt.charge for one in made]
@@ -122,9 +125,25 @@ def test_every_release_is_charged_alike_whatever_the_fit_found(tmp_path):
     assert first[0] == first[1] and first[0]["declared"]["steps"] == 5000
 
 
+def test_a_ledger_whose_charges_are_not_the_declared_ones_is_refused(tmp_path):
+    about = {"budget": None, "declared": DECLARED.to_dict()}
+    entry = {"step": 1, "decision": "released", "charge": DECLARED.rate, "total": DECLARED.rate}
+    for place, charge in enumerate((DECLARED.rate, 0.9 * DECLARED.rate)):
+        with contextlib.closing(Ledger(tmp_path / f"{place}", about)) as ledger:
+            ledger.append(entry | {"charge": charge, "total": charge})
+    assert read_account(tmp_path / "0").total == DECLARED.rate
+    with pytest.raises(LedgerError, match="declared"):
+        read_account(tmp_path / "1")
+
+
 def test_the_account_is_that_of_the_one_who_was_fitted_over_fits_and_runs(tmp_path):
     """Another fit of the same person spends from the same budget; another person is refused."""
-    given = {"resolution": 0.01, "declared": DECLARED, "account": tmp_path / "account", "budget": 0.003}
+    given: dict[str, Any] = {
+        "resolution": 0.01,
+        "declared": DECLARED,
+        "account": tmp_path / "account",
+        "budget": 0.003,
+    }
     for run_number, factor in enumerate((1.0, 1.1)):
         with veil.Sharer(
             own_twin(factor=factor), 1, fit=fitted(), ledger=tmp_path / f"{run_number}", **given
@@ -141,7 +160,12 @@ def test_the_account_is_that_of_the_one_who_was_fitted_over_fits_and_runs(tmp_pa
 def test_without_budget_the_copies_go_on_and_nothing_of_the_owner_is_released():
     made = {}
     for level in (0.2, 0.5):
-        given = {"resolution": 0.0, "declared": DECLARED, "fit": fitted(), "budget": 2.5 * DECLARED.rate}
+        given: dict[str, Any] = {
+            "resolution": 0.0,
+            "declared": DECLARED,
+            "fit": fitted(),
+            "budget": 2.5 * DECLARED.rate,
+        }
         with veil.Sharer(own_twin(), 1, **given) as sharer:
             for step, value in enumerate((0.1, 0.3, 0.2, -0.1, level, level, 2 * level)):
                 made[level, step] = sharer.share([value], [0.1 * step])
@@ -166,7 +190,7 @@ def test_without_budget_the_copies_go_on_and_nothing_of_the_owner_is_released():
 def test_the_guard_stops_a_wrong_self_model_and_goes_blind_for_nothing(tmp_path):
     """Three times the noise that the owner expects; the decision is not charged, because it reads ε alone."""
     files = {"ledger": tmp_path / "ledger", "account": tmp_path / "account"}
-    given = {"resolution": 0.01, "declared": DECLARED, "fit": fitted()} | files
+    given: dict[str, Any] = {"resolution": 0.01, "declared": DECLARED, "fit": fitted()} | files
     plant = Plant(0, sd=0.9)
     with veil.Sharer(own_twin(), 1, **given) as sharer:
         made = run(sharer, plant, 40)
@@ -248,7 +272,7 @@ def test_while_an_input_is_new_nothing_follows_the_owner_and_nothing_is_charged(
         calm, last = (0 if new else calm + 1), push
         expected.append("blind" if calm <= 3 else "released")
     assert expected[:4] == ["released"] * 3 + ["blind"] and expected[-1] == "released"
-    given = {"resolution": 0.0, "declared": DECLARED, "fit": fitted()}
+    given: dict[str, Any] = {"resolution": 0.0, "declared": DECLARED, "fit": fitted()}
     found = []
     for scale in (1.0, 2.0):
         with veil.Sharer(own_twin(preroll=0, envelope=envelope), 1, **given) as sharer:

@@ -448,7 +448,8 @@ def sums(sharer: "Sharer") -> str:
     doubt = (
         f"; not proved, the sensor reads {', '.join(sharer.unproved)} too coarsely" if sharer.unproved else ""
     )
-    return f"{spent:.4g} nats charged{rest}{doubt}{void}"
+    stated = " by declaration" if "declared" in sharer.ledger.about else ""
+    return f"{spent:.4g} nats charged{stated}{rest}{doubt}{void}"
 
 
 def borrowed(sharer: "Sharer") -> str:

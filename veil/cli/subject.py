@@ -418,6 +418,8 @@ def live_twin(
         sensor: that reads the states.
         name: of the individual; the only one if empty.
     """
+    import jax
+
     from veil.fitting.fitted import fitted_system, self_model
     from veil.policies.novelty import standard_envelope
     from veil.policies.twin import PREROLL, Twin, TwinSettings
@@ -429,21 +431,22 @@ def live_twin(
     fit = Fit.load(folder)
     base = place.rpartition("@")[0] or fit.system
     build_system(place)  # says what is wrong with the folder
-    system = as_float64(_load(base) if is_own(base) else SYSTEMS[base]())
-    standard = sensor.wrap(system if len(fit.individuals) == 1 else fitted_system(system, fit))
-    settings = sharing.settings(standard)
-    assert isinstance(settings, TwinSettings)
-    model = self_model(system, fit, name or None)
-    names = [one.name for one in fit.individuals]
-    one = fit.individuals[names.index(name) if name else 0]
-    twin = Twin(
-        standard,
-        model,
-        sd=settings.sd or None,
-        preroll=settings.preroll or PREROLL,
-        public=settings.names(),
-        envelope=standard_envelope(standard),
-    )
+    with jax.enable_x64(True):
+        system = as_float64(_load(base) if is_own(base) else SYSTEMS[base]())
+        standard = sensor.wrap(system if len(fit.individuals) == 1 else fitted_system(system, fit))
+        settings = sharing.settings(standard)
+        assert isinstance(settings, TwinSettings)
+        model = self_model(system, fit, name or None)
+        names = [one.name for one in fit.individuals]
+        one = fit.individuals[names.index(name) if name else 0]
+        twin = Twin(
+            standard,
+            model,
+            sd=settings.sd or None,
+            preroll=settings.preroll or PREROLL,
+            public=settings.names(),
+            envelope=standard_envelope(standard),
+        )
     return system_name(base), twin, one
 
 
