@@ -114,9 +114,8 @@ def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_re
     (here / "me.json").chmod(0o600)
     words = ["share", place, "--policy", "twin", "--secret-file", "me.json", "--resolution", "0.01"]
     assert run(*words) == 2 and "declare in public" in " ".join(capsys.readouterr().err.split())
-    assert run(*words, "--fit-steps", "200") == 2 and "go together" in capsys.readouterr().err
-    declared = ["--fit-steps", "200", "--fit-numbers", "20", "--fit-gain", "20"]
-    assert run(*words, *declared[:-1], "0.00001") == 2, "the fit does not keep it"
+    assert run(*words, "--declared", "200") == 2 and "three numbers" in capsys.readouterr().err
+    assert run(*words, "--declared", "200,20,0.00001") == 2, "the fit does not keep it"
     assert "does not keep what is declared" in " ".join(capsys.readouterr().err.split())
     lines = [
         json.dumps({"step": 1 + t, "state": {"level": 0.1 * (t % 3)}, "external": {"push": 0.0}})
@@ -124,7 +123,7 @@ def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_re
     ]
     monkeypatch.setattr(share, "keep_to_itself", lambda: None)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode() + b"\n")))
-    assert run(*words, *declared, "--ledger", "me.jsonl") == 0
+    assert run(*words, "--declared", "200,20,20", "--ledger", "me.jsonl") == 0
     said = capsys.readouterr()
     assert "2 released, 25 withheld; 0.9 nats charged by declaration" in " ".join(said.err.split()), said.err
     assert run("ledger", "me.jsonl") == 0

@@ -203,8 +203,8 @@ def sums(account: "Account") -> Iterator[str]:
         yield (
             f"Charged by declaration, {declared['rate']:.3g} nats per release: the self-model was fitted to "
             f"at least {declared['steps']:g} steps, estimated at most {declared['numbers']:g} numbers, and "
-            f"no rival gains more than {declared['rival_gain']:g} nats in {declared['horizon']:g} steps. This "
-            "adds up estimates, and is not a proof."
+            f"no rival gains more than {declared['rival_gain']:g} nats in {declared['horizon']:g} steps. "
+            "This adds up estimates, and is not a proof."
         )
     if account.start > 0.0:
         yield f"Of it {account.start:.2g} nats for what an alarm can tell, charged at the start."

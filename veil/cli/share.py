@@ -29,7 +29,6 @@ from veil.registry import SYSTEMS, fit_folder, system_name
 
 if TYPE_CHECKING:
     from veil.policies.base import Policy
-    from veil.sharing.declared import Declared
     from veil.sharing.sharer import Sharer
 
 
@@ -216,12 +215,8 @@ class Share:
     """Share although the sensor is too coarse for the charges to be proved; the ledger says so"""
     trust_code: bool = False
     """Run the Python file that the folder names as its system; only for folders of your own making"""
-    fit_steps: Annotated[int, Flag(default="")] = 0
-    """Of a twin by a fit, in public: made from at least so many steps; 1, 2 or 5 times a power of ten"""
-    fit_numbers: Annotated[int, Flag(default="")] = 0
-    """In public: it estimated at most so many numbers; likewise"""
-    fit_gain: Annotated[float, Flag("NATS", default="")] = 0.0
-    """In public: what the best rival may gain in 50 steps; likewise"""
+    declared: Annotated[str, Flag("N,P,NATS", default="")] = ""
+    """What a twin by a fit says of it: steps, numbers, a rival's gain"""
     max_gap: int = 100
     """Steps that may be left out at once; a line further ahead is a fault and takes no step"""
     pace: float = 0.0
@@ -245,12 +240,9 @@ class Share:
         if not 0 <= self.max_gap <= 100_000 or not 0.0 <= self.pace <= 60_000.0:
             raise Mistake("--max-gap is a count up to 100000, --pace a time up to 60000 ms.")
         check_subject(self.run_or_system, self.sharing, self.trust_code)
-        given = (self.fit_steps > 0, self.fit_numbers > 0, self.fit_gain > 0.0)
-        if any(given) and not (all(given) and self.by_fit):
-            raise Mistake(
-                "--fit-steps, --fit-numbers and --fit-gain go together, and with the folder of a `veil fit` "
-                "and --policy twin."
-            )
+        if self.declared and not self.by_fit:
+            raise Mistake("--declared goes with the folder of a `veil fit` and --policy twin.")
+        self.declaration()
         self.network.check()
 
     @property
@@ -341,6 +333,7 @@ class Share:
     def open(self) -> "Sharer":
         """The sharer; what is wrong with files ends the program here, by name and never by content."""
         from veil.io import StoreError
+        from veil.sharing.declared import Declared
         from veil.sharing.inputs import SecretError, in_prior, read_private, read_secret
         from veil.sharing.ledger import LedgerError
         from veil.sharing.sharer import Sharer
@@ -350,7 +343,8 @@ class Share:
             if self.by_fit:
                 asked = read_private(self.secret_file)
                 place, policy, fit = live_twin(self.run_or_system, self.sharing, self.sensor, named(asked))
-                secret, declared = fit.values, self.declared()
+                said = self.declaration()
+                secret, declared = fit.values, None if said is None else Declared(*said)
             else:
                 place, _, policy = subject(self.run_or_system, self.sharing, self.sensor, self.trust_code)
                 secret = read_secret(self.secret_file, policy.system)
@@ -394,12 +388,18 @@ class Share:
             tell(told)
         return sharer
 
-    def declared(self) -> "Declared | None":
-        """What the flags say about the fit."""
-        from veil.sharing.declared import Declared
-
-        given = self.fit_steps, self.fit_numbers, self.fit_gain
-        return Declared(*given) if all(given) else None
+    def declaration(self) -> tuple[int, int, float] | None:
+        """What is said about the fit: steps, numbers, and the gain of a rival in 50 steps."""
+        if not self.declared:
+            return None
+        try:
+            steps, numbers, gain = self.declared.split(",")
+            return int(steps), int(numbers), float(gain)
+        except ValueError:
+            raise Mistake(
+                "--declared takes three numbers: steps that the fit was made from at least, numbers that it "
+                "estimated at most, and nats that a rival may gain in 50 steps, e.g. --declared 5000,20,0.05."
+            ) from None
 
     def check_sensor(self, policy: "Policy") -> None:
         """Refuse a stream that does not say in which steps its sensor reads."""

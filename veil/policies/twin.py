@@ -535,7 +535,7 @@ class TwinSettings:
     public: str = ""
     """Numbers of the secret that are public, by name: a,b"""
     envelope: bool = False
-    """Follow nothing while the public inputs are outside of what the standard loop produces"""
+    """Take no noise while the public inputs are new"""
 
     def __post_init__(self) -> None:
         """Refuse what is no number of steps."""

@@ -536,8 +536,8 @@ def _declared_rate(
         raise ValueError(
             "A stream by a fitted self-model is charged for the errors of the fit. A charge by the fit "
             "itself would tell about it: declare in public from how many steps it was made at least, how "
-            "many numbers it estimated at most, and what a rival may gain (`declared`, --fit-steps, "
-            "--fit-numbers, --fit-gain), and give the fit, for a check in private."
+            "many numbers it estimated at most, and what a rival may gain (`declared`, --declared), "
+            "and give the fit, for a check in private."
         )
     if exhausted == "blur":
         raise ValueError("Only Gaussian releases can be blurred. Choose `withhold` or `blind`.")
