@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paper import study_budget, study_pybamm, study_resolution, study_systems, study_twin
+from paper import study_budget, study_pybamm, study_resolution, study_systems, study_twin, study_twin_limits
 from tests.test_house import LAYERS
 from veil.registry import POLICIES
 
@@ -134,6 +134,26 @@ def test_the_table_of_the_twin_is_that_of_its_study():
             assert 1 / 2.2 <= bound / one["law"] <= 2.2
         ratio = one["distortion"][1] / one["counterfactual_distortion"][1]
         assert ratio <= (1.6 if one["world"] == "FVD, noise law by driver" else 1.1)
+
+
+def test_the_tables_of_strained_twins_are_those_of_their_study():
+    """Every row as the study wrote it, and what the page says about them."""
+    results, page = json.loads(text_of("paper/twin_limits.json")), text_of("docs/twin.md")
+    tables = study_twin_limits.stops_table, study_twin_limits.runs_table, study_twin_limits.rounding_table
+    assert all(table(results) in page for table in tables)
+    assert set(results) <= set(study_twin_limits.cells())
+    for name, one in results.items():
+        if name.startswith("rounding"):
+            assert one["leaks"][1] <= 0.02 and one["refused live"] == (name == "rounding 0.05")
+        if name in ("wrong 0.8", "wrong 1.2"):
+            assert 0.35 <= one["never"]["leaks"][0] <= one["never"]["leaks"][1] <= 0.5
+            assert one["guard"]["acts"] < 0.1 and one["guard"]["step"] >= 40
+            assert 5.4 <= one["never"]["bound"][0] <= 5.6
+        if "never" in one:
+            assert one["never"]["leaks"][1] <= one["never"]["bound"][0] + 3 * one["never"]["bound"][1]
+        if "twenty" in one:
+            assert one["twenty"][1] <= one["bound"][0] + 3 * one["bound"][1]
+            assert one["twenty"][1] <= 20 * one["one"][1] + 3 * one["twenty"][2]
 
 
 def test_the_table_of_resolutions_is_that_of_its_study():

@@ -134,6 +134,63 @@ def test_an_environment_that_sees_the_state_is_refused(float64):
     assert "environment" not in {finding.rule for finding in check_system(Gain()).findings}
 
 
+def test_a_common_shock_that_the_reader_knows_and_the_model_does_not_tells_what_quadrature_says(float64):
+    """Condition 1. x' = θx + b·s + e with b = ±0.3 by owner and a shock s that everybody else sees.
+
+    Each model has the right law of its own readings, shock included, and ε alone tells nothing: it is
+    standard normal for both. Given s it has mean ±ρs and variance 1 − ρ². The sum A of ε·s is then
+    sufficient, normal with mean ±ρS and variance (1 − ρ²)S given S, the sum of s², which is a chi-square.
+    """
+    steps, sd, push = 12, 0.3, 0.3
+    total = np.hypot(sd, push)
+    rho = push / total
+    system, paths = as_float64(Gain(prior=two())), 2000
+    rng = np.random.default_rng(3)
+    shock, noise = rng.normal(size=(2, paths, steps))
+
+    @eqx.filter_jit
+    def whitened(model, readings, inputs):
+        def one(readings, inputs):
+            def step(memory, now):
+                found = model.whiten(memory, now[1], now[0], jnp.full(1, 0.5))
+                return found.memory, found.noise[0]
+
+            return jax.lax.scan(step, model.begin(readings[0]), (readings[1:], inputs))[1]
+
+        return jax.vmap(one)(readings, inputs)
+
+    scores, known = [], []
+    for gain, sign in ((0.3, 1.0), (0.8, -1.0)):
+        path = np.zeros((paths, steps + 1))
+        for t in range(steps):
+            path[:, t + 1] = gain * path[:, t] + sign * push * shock[:, t] + sd * noise[:, t]
+        secret, rows = jnp.asarray([gain]), jnp.asarray(path[..., None])
+        wide = plain_self_model(WithNoise(system, total / sd), secret, (True,), jnp.zeros(1))
+        epsilon = np.asarray(whitened(wide, rows, jnp.zeros((paths, steps, 1))))
+        assert abs(np.std(epsilon) - 1.0) < 4 / np.sqrt(2 * epsilon.size), "right, as far as it knows"
+        odds = sign * 2.0 * rho * np.sum(epsilon * shock, axis=1) / (1.0 - rho**2)
+        scores.append(np.log(2.0) - np.logaddexp(0.0, -odds))
+        plain = plain_self_model(system, secret, (True,), jnp.zeros(1))
+        known.append(np.asarray(whitened(plain, rows, jnp.asarray(sign * push * shock[..., None]))))
+
+    def given(total_shock):
+        mean, width = rho * total_shock, np.sqrt((1.0 - rho**2) * total_shock)
+        return (
+            np.log(2.0)
+            - integrate.quad(
+                lambda z: (
+                    stats.norm.pdf(z) * np.logaddexp(0.0, -2.0 * rho * (mean + width * z) / (1.0 - rho**2))
+                ),
+                *(-9.0, 9.0),
+            )[0]
+        )
+
+    truth = integrate.quad(lambda one: stats.chi2.pdf(one, steps) * given(one), 0.0, 80.0, limit=200)[0]
+    found = np.concatenate(scores)
+    assert abs(found.mean() - truth) < 4 * found.std() / np.sqrt(found.size) and truth > 0.5
+    assert np.allclose(known, noise, atol=1e-9), "with the shock in w the noise is that of nobody"
+
+
 def test_a_model_fitted_to_the_shared_stream_itself_hands_over_the_secret():
     """Condition 2, on a loop in numpy: residuals of least squares are orthogonal to the true path only.
 
@@ -293,3 +350,16 @@ def test_wrong_choices_are_refused(float64):
         Twin(
             Gain(), [plain_self_model(Gain(), two().secrets[0], (True,), jnp.zeros(1))] * 2, two().secrets[:1]
         )
+
+
+def test_with_a_floor_the_noise_is_a_bound_from_above_only(float64):
+    """Owners who misjudge themselves, in a loop that hears nothing: ε tells, and a wide floor hides it."""
+    plant = as_float64(Gain(prior=two(), reply=0.0))
+    scenario = Scenario("wrong", plant, jnp.asarray([[0.35], [0.7]]))
+    settings = AuditSettings(20, 256)
+    bare, floored = (
+        evaluate(plant, Twin(plant, sd=sd), scenario, settings=settings).leakage for sd in (None, [30.0])
+    )
+    assert bare.lower.value > 4 * bare.lower.error > 0
+    assert floored.lower.value == 0.0, "a hundred times the noise: nothing is left to tell"
+    assert abs(floored.upper.value - bare.upper.value) < 4 * np.hypot(floored.upper.error, bare.upper.error)

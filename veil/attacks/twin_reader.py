@@ -83,7 +83,8 @@ class TwinReader(eqx.Module):
         readings: all coordinates must be read.
         """
         if any(state_grid(self.twin.system)):
-            return all(self.twin.seen) and len(self.plant.state_fields) == len(self.twin.seen)
+            whole = all(self.twin.seen) and len(self.plant.state_fields) == len(self.twin.seen)
+            return whole and self.twin.envelope is None
         if moves_linearly(self.plant, self.twin.axes):
             return True
         plant, secret = self.plant, self.plant.prior.secrets[0]
@@ -115,10 +116,11 @@ class TwinReader(eqx.Module):
         def one(index: Int[Array, ""], start_key: Key) -> Scalar:
             """Log-ratio along a simulated start."""
             states = self._simulated(index, external, start_key)
-            return self._log_ratio(index, states, noise, external, length)
+            return self._log_ratio(index, states, noise, external, length, key=jr.fold_in(start_key, 1))
 
         # A start that is whitened is part of the noise: there is nothing to average over.
-        starts = self.starts if self.twin.start_by == "public" else 1
+        private = self.twin.start_by == "public" or self.twin.envelope is not None
+        starts = self.starts if private else 1
 
         def owner(index: Int[Array, ""], run_key: Key) -> Float[Array, " M"]:
             found = jax.vmap(lambda start: one(index, start))(jr.split(run_key, starts))
@@ -160,7 +162,7 @@ class TwinReader(eqx.Module):
 
         lines = jax.lax.scan(step, first, (readings[1:], external[:-1]))[1]
         place = jnp.arange(1, readings.shape[0], dtype=jnp.int32)
-        used = (place < length) & (place > twin.preroll)
+        used = (place < length) & (place > twin.preroll) & ~twin.quiet_steps(external)[1:]
         return jnp.sum(jnp.where(used, lines, 0.0)) + (0.0 if public else whitened.log_density)
 
     def _alike(self, index: Array, other: Array) -> Array:
@@ -211,8 +213,14 @@ class TwinReader(eqx.Module):
         noise: Float[Array, "T Y"],
         external: Float[Array, "T E"],
         length: Int[Array, ""] | int,
+        *,
+        key: Key | None = None,
     ) -> Scalar:
-        """Σ log p − log q after the pre-roll, along the readings that an owner's model makes of the noise."""
+        """Σ log p − log q after the pre-roll, along the readings that an owner's model makes of the noise.
+
+        A reading in a quiet step is not told by the noise: it is drawn from the plant with the key, or is
+        that of the states where there is none.
+        """
         twin, lead = self.twin, self.twin.preroll + 1
         model = twin.self_model(self.believed[index])
         plant = plant_law(self.plant, self.plant.prior.secrets[index], twin)
@@ -240,16 +248,26 @@ class TwinReader(eqx.Module):
 
             (own, known), _ = jax.lax.scan(warm, (own, known), (for_lead, external[: lead - 1]))
 
-        def step(carry, now: tuple[External, Array, Array]):
-            (own, known, total), (w, epsilon, used) = carry, now
+        quiet = twin.quiet_steps(external)[lead:]
+
+        def step(carry, now: tuple[External, Array, Array, Array, Array]):
+            (own, known, total), (w, epsilon, used, still, aside) = carry, now
             _, made = model.invert(own, w, epsilon)
+            if twin.envelope is not None:
+                if key is None:
+                    unheard = twin.own_reading(model, read(aside))
+                else:
+                    drawn = plant.draw(known, w, jr.normal(aside, epsilon.shape, epsilon.dtype))
+                    unheard = twin.own_reading(model, drawn)
+                made = jnp.where(still, unheard, made)
             found = model.whiten(own, w, made, middle)
             known, line = plant.step(known, w, twin.common_reading(model, made))
-            gained = jnp.where(used, line - found.log_density, 0.0)
+            gained = jnp.where(used & ~still, line - found.log_density, 0.0)
             return (found.memory, known, total + gained), None
 
         used = jnp.arange(lead, noise.shape[0], dtype=jnp.int32) < length
-        rows = external[lead - 1 : -1], noise[lead:], used
+        asides = states[lead:] if key is None else jr.split(key, noise.shape[0] - lead)
+        rows = external[lead - 1 : -1], noise[lead:], used, quiet, asides
         (_, _, total), _ = jax.lax.scan(step, (own, known, ratio), rows)
         return total
 
@@ -261,11 +279,13 @@ class PlantLaw(NamedTuple):
         begin: what is known after a first reading.
         first: the same, and the log density of that reading.
         step: the same of the next reading, from what was known, w and the reading.
+        draw: the next reading, from what is known, w and standard normal noise.
     """
 
     begin: Callable[[State], Array]
     first: Callable[[State], tuple[Array, Scalar]]
     step: Callable[[Array, External, State], tuple[Array, Scalar]]
+    draw: Callable[[Array, External, Array], State]
 
 
 def plant_law(plant: System, secret: Secret, twin: Twin) -> PlantLaw:
@@ -340,7 +360,10 @@ def _kalman_law(model: SelfModel) -> PlantLaw:
             line = jnp.where(straight(model, memory.known, external), line, jnp.nan)
         return model.pack(found.memory), line
 
-    return PlantLaw(lambda reading: model.pack(model.begin(whole(reading))), first, step)
+    def draw(known: Array, external: External, noise: Array) -> State:
+        return model.invert(model.unpack(known), external, noise)[1]
+
+    return PlantLaw(lambda reading: model.pack(model.begin(whole(reading))), first, step, draw)
 
 
 FINER = 2  # times as many points of a cell as the owner of a counterfactual policy uses
@@ -363,4 +386,9 @@ def _cell_law(plant: System, secret: Secret, grid: tuple[float, ...]) -> PlantLa
         found = cells.whiten(cells.predict(secret, before, weights, external), reading, middle)
         return jnp.concatenate([reading, found.log_weights]), found.log_mass - width
 
-    return PlantLaw(lambda reading: first(reading)[0], first, step)
+    def draw(known: Array, external: External, noise: Array) -> State:
+        """The last reading: no draw, so that the reader is not exact where it needs one."""
+        del external, noise
+        return known[: len(grid)]
+
+    return PlantLaw(lambda reading: first(reading)[0], first, step, draw)

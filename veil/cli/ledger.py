@@ -120,7 +120,9 @@ class Ledger:
         try:
             policy = self.build(account)
             if policy.has_memory:
-                raise Mistake("a policy with private memory is charged nothing; leave out --recompute.")
+                raise Mistake(
+                    "a policy with private memory has no charges to compute; leave out --recompute."
+                )
             made = rebuilt(
                 policy,
                 account,
@@ -195,6 +197,14 @@ def sums(account: "Account") -> Iterator[str]:
         yield (
             f"These totals are not proved: the sensor reads {fields} in steps too coarse for charges by "
             "Kalman filters, and the stream was begun with --accept-unproved-charges."
+        )
+    declared = account.about.get("declared")
+    if declared:
+        yield (
+            f"Charged by declaration, {declared['rate']:.3g} nats per release: the self-model was fitted to "
+            f"at least {declared['steps']:g} steps, estimated at most {declared['numbers']:g} numbers, and "
+            f"no rival gains more than {declared['rival_gain']:g} nats in {declared['horizon']:g} steps. "
+            "This adds up estimates, and is not a proof."
         )
     if account.start > 0.0:
         yield f"Of it {account.start:.2g} nats for what an alarm can tell, charged at the start."

@@ -16,8 +16,16 @@ from urllib.parse import urlsplit
 
 from veil.cli.console import Mistake, complain, known
 from veil.cli.parser import Flag
-from veil.cli.subject import PolicyChoice, SensorChoice, check_subject, run_folder, subject, trust_words
-from veil.registry import SYSTEMS, system_name
+from veil.cli.subject import (
+    PolicyChoice,
+    SensorChoice,
+    check_subject,
+    live_twin,
+    run_folder,
+    subject,
+    trust_words,
+)
+from veil.registry import SYSTEMS, fit_folder, system_name
 
 if TYPE_CHECKING:
     from veil.policies.base import Policy
@@ -207,6 +215,8 @@ class Share:
     """Share although the sensor is too coarse for the charges to be proved; the ledger says so"""
     trust_code: bool = False
     """Run the Python file that the folder names as its system; only for folders of your own making"""
+    declared: Annotated[str, Flag("N,P,NATS", default="")] = ""
+    """What a twin by a fit says of it: steps, numbers, a rival's gain"""
     max_gap: int = 100
     """Steps that may be left out at once; a line further ahead is a fault and takes no step"""
     pace: float = 0.0
@@ -230,7 +240,15 @@ class Share:
         if not 0 <= self.max_gap <= 100_000 or not 0.0 <= self.pace <= 60_000.0:
             raise Mistake("--max-gap is a count up to 100000, --pace a time up to 60000 ms.")
         check_subject(self.run_or_system, self.sharing, self.trust_code)
+        if self.declared and not self.by_fit:
+            raise Mistake("--declared goes with the folder of a `veil fit` and --policy twin.")
+        self.declaration()
         self.network.check()
+
+    @property
+    def by_fit(self) -> bool:
+        """Whether this is a twin whose self-model is a fit."""
+        return self.sharing.policy == "twin" and fit_folder(self.run_or_system) is not None
 
     @property
     def file(self) -> Path:
@@ -315,13 +333,21 @@ class Share:
     def open(self) -> "Sharer":
         """The sharer; what is wrong with files ends the program here, by name and never by content."""
         from veil.io import StoreError
-        from veil.sharing.inputs import SecretError, in_prior, read_secret
+        from veil.sharing.declared import Declared
+        from veil.sharing.inputs import SecretError, in_prior, read_private, read_secret
         from veil.sharing.ledger import LedgerError
         from veil.sharing.sharer import Sharer
 
         try:
-            place, _, policy = subject(self.run_or_system, self.sharing, self.sensor, self.trust_code)
-            secret = read_secret(self.secret_file, policy.system)
+            fit, declared = None, None
+            if self.by_fit:
+                asked = read_private(self.secret_file)
+                place, policy, fit = live_twin(self.run_or_system, self.sharing, self.sensor, named(asked))
+                said = self.declaration()
+                secret, declared = fit.values, None if said is None else Declared(*said)
+            else:
+                place, _, policy = subject(self.run_or_system, self.sharing, self.sensor, self.trust_code)
+                secret = read_secret(self.secret_file, policy.system)
             self.check_covered(in_prior(secret, policy.system) or policy.has_memory)
             self.check_sensor(policy)
             sharer = Sharer(
@@ -339,6 +365,8 @@ class Share:
                 alarm_level=self.alarm_level,
                 most_missing=self.max_gap,
                 accept_unproved_charges=self.accept_unproved_charges,
+                declared=declared,
+                fit=fit,
                 strict=self.strict,
                 system=system_name(place),
                 progress=replayed,
@@ -359,6 +387,19 @@ class Share:
         if told:
             tell(told)
         return sharer
+
+    def declaration(self) -> tuple[int, int, float] | None:
+        """What is said about the fit: steps, numbers, and the gain of a rival in 50 steps."""
+        if not self.declared:
+            return None
+        try:
+            steps, numbers, gain = self.declared.split(",")
+            return int(steps), int(numbers), float(gain)
+        except ValueError:
+            raise Mistake(
+                "--declared takes three numbers: steps that the fit was made from at least, numbers that it "
+                "estimated at most, and nats that a rival may gain in 50 steps, e.g. --declared 5000,20,0.05."
+            ) from None
 
     def check_sensor(self, policy: "Policy") -> None:
         """Refuse a stream that does not say in which steps its sensor reads."""
@@ -387,6 +428,18 @@ class Share:
         tell("the secret is none of the prior's: what its releases tell is not what is charged.")
 
 
+def named(content: object) -> str:
+    """The individual that a secret file names, for a stream by a fit; empty for the only one."""
+    from veil.sharing.inputs import SecretError
+
+    if isinstance(content, str):
+        return content
+    raise SecretError(
+        'For a stream by a fit the secret file holds the name of the individual in the fit, as "drive"; an '
+        "empty name stands for the only one."
+    )
+
+
 def sums(sharer: "Sharer") -> str:
     """What was charged, in words."""
     spent, left = sharer.accountant.total(), sharer.left
@@ -395,7 +448,8 @@ def sums(sharer: "Sharer") -> str:
     doubt = (
         f"; not proved, the sensor reads {', '.join(sharer.unproved)} too coarsely" if sharer.unproved else ""
     )
-    return f"{spent:.4g} nats charged{rest}{doubt}{void}"
+    stated = " by declaration" if "declared" in sharer.ledger.about else ""
+    return f"{spent:.4g} nats charged{stated}{rest}{doubt}{void}"
 
 
 def borrowed(sharer: "Sharer") -> str:

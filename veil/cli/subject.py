@@ -20,6 +20,7 @@ from veil.registry import LEARNERS, POLICIES, SYSTEMS, PerAxis, fit_folder, syst
 if TYPE_CHECKING:
     from veil.learners.run import Ready, Settings
     from veil.policies.base import Policy
+    from veil.results.fit import Individual
     from veil.systems.base import System
 
 
@@ -400,6 +401,53 @@ def _as_well_known(policy: "Policy", folder: Path) -> "Policy":
 
     twin = twin_of(policy)
     return policy if twin is None else as_well_known(twin, Fit.load(folder))
+
+
+def live_twin(
+    place: str, sharing: PolicyChoice, sensor: SensorChoice, name: str
+) -> "tuple[str, Policy, Individual]":
+    """The twin of one who was fitted, for a live stream: name of the system, policy, fit.
+
+    The standard system is public: that of the library or of the command line, and of a fit to several
+    individuals the one with their common prior and the median of their noise. With one individual the fit
+    says nothing about it.
+
+    Args:
+        place: of the fit.
+        sharing: the settings of the twin.
+        sensor: that reads the states.
+        name: of the individual; the only one if empty.
+    """
+    import jax
+
+    from veil.fitting.fitted import fitted_system, self_model
+    from veil.policies.novelty import standard_envelope
+    from veil.policies.twin import PREROLL, Twin, TwinSettings
+    from veil.results.fit import Fit
+    from veil.types import as_float64
+
+    folder = fit_folder(place)
+    assert folder is not None  # whoever asks looked
+    fit = Fit.load(folder)
+    base = place.rpartition("@")[0] or fit.system
+    build_system(place)  # says what is wrong with the folder
+    with jax.enable_x64(True):
+        system = as_float64(_load(base) if is_own(base) else SYSTEMS[base]())
+        standard = sensor.wrap(system if len(fit.individuals) == 1 else fitted_system(system, fit))
+        settings = sharing.settings(standard)
+        assert isinstance(settings, TwinSettings)
+        model = self_model(system, fit, name or None)
+        names = [one.name for one in fit.individuals]
+        one = fit.individuals[names.index(name) if name else 0]
+        twin = Twin(
+            standard,
+            model,
+            sd=settings.sd or None,
+            preroll=settings.preroll or PREROLL,
+            public=settings.names(),
+            envelope=standard_envelope(standard),
+        )
+    return system_name(base), twin, one
 
 
 def run_settings(folder: Path) -> "Settings | Ready":

@@ -40,7 +40,7 @@ from veil.attacks.particle_filter import ParticleFilter, ReferencePath, plans, p
 from veil.attacks.twin_reader import TwinReader
 from veil.beliefs.innovations import ROUND_OFF
 from veil.beliefs.readings import CellFilter
-from veil.evaluation.scoring import APART, MAIN, Method, TwoSidedBound
+from veil.evaluation.scoring import APART, DISAGREE, MAIN, PILOT_A, PILOT_B, Method, TwoSidedBound
 from veil.laws import to_grid
 from veil.policies.base import Policy
 from veil.policies.counterfactual import recovers_noise
@@ -320,8 +320,8 @@ class TwinBounder(LeakageBounder):
     """Bounds a twin by the exact reader, who knows every self-model, the plant, and the noise itself.
 
     The noise tells at least what the releases tell, so that the upper side holds for these as well. The lower
-    side is that of the noise: it is what the releases tell where they determine the noise, which they do
-    without a floor.
+    side is that of the noise: it is what the releases tell where they determine the noise. With a floor they
+    do not, see `FlooredTwinBounder`.
     """
 
     reader: TwinReader
@@ -349,6 +349,37 @@ class TwinBounder(LeakageBounder):
             jnp.ones_like(found.pinned),
             jnp.full(record.states.shape[1:], 0.5, found.pinned.dtype),
         )
+
+
+class FlooredTwinBounder(LeakageBounder):
+    """Bounds a twin with a floor of noise from above, by what its noise ε would tell without the floor.
+
+    What the releases themselves tell is less, and no reader here weighs them, so that the lower side is zero.
+
+    Attributes:
+        inner: the exact reader of the noise.
+    """
+
+    method: ClassVar[Method] = "excess"
+
+    inner: TwinBounder
+
+    @property
+    def name(self) -> str:
+        """Says that only one side is known."""
+        return f"{self.inner.name}, from above only"
+
+    def bound(
+        self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
+    ) -> TwoSidedBound:
+        """Zero from below; from above the charge of this episode for the noise."""
+        found = self.inner.bound(record, length, play_key=play_key, key=key, apart=False)
+        log_prior = self.inner.reader.plant.prior.log_masses
+        charge = found.pinned - jax.nn.logsumexp(log_prior + found.plain[MAIN])
+        # Pilots that disagree do not know the likelihood; then everything may be told.
+        unlike = jnp.max(jnp.abs(found.plain[PILOT_A] - found.plain[PILOT_B])) > DISAGREE
+        charge = jnp.where(unlike | ~jnp.isfinite(charge), -log_prior[record.index], charge)
+        return _exact_bound(jnp.zeros_like(log_prior), charge, record, apart)
 
 
 class ExcessBounder(LeakageBounder):
@@ -400,6 +431,8 @@ def _twin_bounders(reader: TwinReader) -> tuple[LeakageBounder, ...]:
     Readings must be coordinates of the output. Declared-public numbers tell what they tell.
     """
     plant, twin = reader.plant, reader.twin
+    if twin.sd is not None:
+        return (FlooredTwinBounder(TwinBounder(reader)),) if reader.exact else ()
     rounded, declared = any(state_grid(twin.system)), bool(twin.public)
     if rounded or declared or moves_linearly(plant, twin.axes):
         return (TwinBounder(reader),)

@@ -20,13 +20,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, DTypeLike, Float
 
 from veil.beliefs.readings import own_noise
 from veil.beliefs.self_model import SelfMemory, SelfModel, Sensor, white
 from veil.laws import Law, MemoryKernel, Point, diagonal_gaussian
 from veil.policies.base import Decision, Memory, PlainPolicy, Policy, Sensed, Time, optional, per_axis
 from veil.policies.geometry import distortion_metric, expected_start, geometric_median, nearest
+from veil.policies.novelty import Envelope, Past, standard_envelope
 from veil.registry import POLICIES, PerAxis
 from veil.systems.base import Prior, System, state_grid
 from veil.systems.probes import evaluate
@@ -53,6 +54,8 @@ class TwinMemory(eqx.Module):
         noise: ε of the last reading.
         own: memory of the self-model.
         copies: memories of the standard system, batched [K].
+        calm: steps since the last input that was new; a function of w.
+        past: what the envelope remembers of the inputs; a function of w, empty without an envelope.
     """
 
     age: Scalar
@@ -60,6 +63,8 @@ class TwinMemory(eqx.Module):
     noise: Noise
     own: SelfMemory
     copies: SelfMemory
+    calm: Scalar
+    past: Float[Array, " U"]
 
 
 class Twin(PlainPolicy):
@@ -77,6 +82,8 @@ class Twin(PlainPolicy):
             reading is turned into noise by the initial law of the self-model.
         preroll: steps at the begin that are read but not released, so that the self-model knows its noise.
         public: numbers of the secret that the owner declares public, by their names; copies take them over.
+        envelope: of the public inputs. While they are outside, and for some steps after, the copies take
+            their steps without noise; None never to do so.
     """
 
     has_memory: ClassVar[bool] = True
@@ -91,6 +98,7 @@ class Twin(PlainPolicy):
     start_by: Start = eqx.field(static=True)
     preroll: int = eqx.field(static=True)
     public: tuple[str, ...] = eqx.field(static=True)
+    envelope: Envelope | None
 
     def __init__(
         self,
@@ -103,6 +111,7 @@ class Twin(PlainPolicy):
         start: Start | None = None,
         preroll: int | None = None,
         public: Sequence[str] = (),
+        envelope: Envelope | None = None,
     ):
         """A twin.
 
@@ -115,6 +124,7 @@ class Twin(PlainPolicy):
             start: see the class; by default "public" for fitted models, else "whitened".
             preroll: see the class; by default 25 for fitted models, else 0.
             public: names of secret fields that the owner declares public.
+            envelope: see the class.
         """
         fitted = [models] if isinstance(models, SelfModel) else list(models or ())
         rows = jnp.zeros((1, len(system.secret_fields))) if owners is None else jnp.asarray(owners)
@@ -122,7 +132,7 @@ class Twin(PlainPolicy):
         self.seen = read_coordinates(system)
         self.models = stacked_models(fitted) if fitted else None
         self.owners = rows.astype(system.prior.secrets.dtype) if fitted else None
-        self.centre = centre
+        self.centre, self.envelope = centre, envelope
         self.start_by = start or ("public" if fitted else "whitened")
         self.preroll = preroll if preroll is not None else PREROLL if fitted else 0
         if centre not in get_args(Centre):
@@ -193,7 +203,7 @@ class Twin(PlainPolicy):
 
     def init_memory(self, secret: Secret, state: State, *, key: Key) -> Memory:
         """The first reading, and copies at their start."""
-        model, standards = self.self_model(secret), self._standards(secret)
+        model, standards = self.self_model(secret), self.standards(secret)
         reading = self.own_reading(model, state)
         if self.start_by == "public":
             own, noise = model.begin(reading), jnp.zeros(len(self.axes), state.dtype)
@@ -204,18 +214,19 @@ class Twin(PlainPolicy):
             found = model.whiten_first(reading, uniform)
             own, noise = found.memory, found.noise
             copies = jax.vmap(lambda one: one.invert_first(noise)[0])(standards)
-        return self.pack(TwinMemory(jnp.ones((), state.dtype), secret, noise, own, copies))
+        one, calm = jnp.ones((), state.dtype), self._calm(state.dtype)
+        return self.pack(TwinMemory(one, secret, noise, own, copies, calm, self._no_input(state.dtype)))
 
     def update_memory(
         self, memory: Memory, secret: Secret, state: State, external: External, after: State, *, key: Key
     ) -> Memory:
-        """The new reading as noise; the copies take the step with it, in the pre-roll without any."""
+        """The new reading as noise; the copies take the step with it, unless nothing may be used."""
         del secret, state
         now = self.unpack(memory)
         model = self.self_model(now.secret)
         uniform = jr.uniform(key, (len(self.axes),), after.dtype)
         found = model.whiten(now.own, external, self.own_reading(model, after), uniform)
-        used = jnp.where(now.age > self.preroll, found.noise, 0.0)
+        used = jnp.where(self.follows(now, external), found.noise, 0.0)
         return self._moved(now, external, found.memory, found.noise, used)
 
     def coast_memory(self, memory: Memory, external: External) -> Memory:
@@ -224,6 +235,39 @@ class Twin(PlainPolicy):
         own = self.self_model(now.secret).skip(now.own, external)
         nothing = jnp.zeros_like(now.noise)
         return self._moved(now, external, own, nothing, nothing)
+
+    def follows(self, memory: TwinMemory, external: External) -> Bool[Array, ""]:
+        """Whether the copies take this step with the owner's noise: by the number of the step and w alone.
+
+        Args:
+            memory: at the step.
+            external: w of the step.
+        """
+        late = memory.age > self.preroll
+        return late if self.envelope is None else late & (self._calmer(memory, external) > self.envelope.hold)
+
+    def quiet(self, memory: TwinMemory) -> Bool[Array, ""]:
+        """Whether what is released now does not depend on the last reading, because an input was new."""
+        return jnp.asarray(False) if self.envelope is None else memory.calm <= self.envelope.hold
+
+    def quiet_steps(self, external: Float[Array, "T E"]) -> Bool[Array, " T"]:
+        """For each step of a run whether it is quiet, from the public inputs.
+
+        Args:
+            external: w_1 to w_T.
+        """
+        if self.envelope is None:
+            return jnp.zeros(external.shape[0], bool)
+        envelope, kind = self.envelope, external.dtype
+
+        def step(carry: tuple[Scalar, Array], w: External) -> tuple[tuple[Scalar, Array], Array]:
+            calm, past = carry
+            calm = jnp.where(envelope.is_new(past, w), 0.0, calm + 1.0).astype(kind)
+            return (calm, envelope.after(past, w)), calm <= envelope.hold
+
+        start = self._calm(kind), envelope.begin(external[0])
+        quiet = jax.lax.scan(step, start, external)[1]
+        return jnp.concatenate([jnp.zeros(1, bool), quiet[:-1]])
 
     def kernel(self, features: Features, external: External, time: Time) -> "TwinKernel":
         """The same kernel at every step."""
@@ -249,9 +293,9 @@ class Twin(PlainPolicy):
         """
         now = self.unpack(memory)
         middle = expected_start(self.system)
-        copies = jax.vmap(lambda one: one.begin(middle))(self._standards(now.secret))
-        age = jnp.full_like(now.age, self.preroll + 1.0)
-        return self.pack(TwinMemory(age, now.secret, jnp.zeros_like(now.noise), now.own, copies))
+        copies = jax.vmap(lambda one: one.begin(middle))(self.standards(now.secret))
+        age, nothing = jnp.full_like(now.age, self.preroll + 1.0), jnp.zeros_like(now.noise)
+        return self.pack(TwinMemory(age, now.secret, nothing, now.own, copies, now.calm, now.past))
 
     def pack(self, memory: TwinMemory) -> Memory:
         """A memory as one row of numbers, to be saved."""
@@ -262,8 +306,9 @@ class Twin(PlainPolicy):
         secret = self.system.prior.secrets[0]
         model, middle = self.self_model(secret), expected_start(self.system)
         own = model.begin(self.own_reading(model, middle))
-        copies = jax.vmap(lambda one: one.begin(middle))(self._standards(secret))
-        like = TwinMemory(jnp.zeros((), row.dtype), secret, jnp.zeros(len(self.axes), row.dtype), own, copies)
+        copies = jax.vmap(lambda one: one.begin(middle))(self.standards(secret))
+        nothing, zero = jnp.zeros(len(self.axes), row.dtype), jnp.zeros((), row.dtype)
+        like = TwinMemory(zero, secret, nothing, own, copies, zero, self._no_input(row.dtype))
         return ravel_pytree(like)[1](row)
 
     def release_centre(self, memory: TwinMemory) -> Shared:
@@ -280,11 +325,38 @@ class Twin(PlainPolicy):
         self, now: TwinMemory, external: External, own: SelfMemory, noise: Noise, used: Noise
     ) -> Memory:
         """The memory after a step in which the copies were driven by the noise that is used."""
-        standards = self._standards(now.secret)
+        standards = self.standards(now.secret)
         copies = jax.vmap(lambda one, memory: one.invert(memory, external, used)[0])(standards, now.copies)
-        return self.pack(TwinMemory(now.age + 1.0, now.secret, noise, own, copies))
+        calm = self._calmer(now, external)
+        past = now.past if self.envelope is None else self.envelope.after(self.past(now, external), external)
+        return self.pack(TwinMemory(now.age + 1.0, now.secret, noise, own, copies, calm, past))
 
-    def _standards(self, secret: Secret) -> SelfModel:
+    def past(self, memory: TwinMemory, external: External) -> Past:
+        """What the envelope remembers before this input; the first one has always been there.
+
+        Args:
+            memory: at the step.
+            external: w of the step.
+        """
+        if self.envelope is None:
+            return memory.past
+        begun = self.envelope.begin(external).astype(memory.past.dtype)
+        return jnp.where(memory.age > 1.0, memory.past, begun)
+
+    def _calm(self, kind: DTypeLike) -> Scalar:
+        """Of a run in which nothing was new yet."""
+        return jnp.full((), 0.0 if self.envelope is None else self.envelope.hold + 1.0, kind)
+
+    def _no_input(self, kind: DTypeLike) -> Past:
+        return jnp.zeros(0 if self.envelope is None else 2 * self.envelope.size, kind)
+
+    def _calmer(self, now: TwinMemory, external: External) -> Scalar:
+        """Steps since the last new input, this one considered."""
+        if self.envelope is None:
+            return now.calm
+        return jnp.where(self.envelope.is_new(self.past(now, external), external), 0.0, now.calm + 1.0)
+
+    def standards(self, secret: Secret) -> SelfModel:
         """The standard system as a predictive law, one per copy; the public numbers are the owner's."""
         prior = self.system.prior
         middle = (jnp.exp(prior.log_masses) @ prior.secrets)[None]
@@ -318,6 +390,42 @@ def twin_of(policy: Policy) -> Twin | None:
     """The twin behind a sensor, or itself; None for every other policy."""
     found = policy.inner if isinstance(policy, Sensed) else policy
     return found if isinstance(found, Twin) else None
+
+
+def apart(policy: Policy) -> "tuple[Policy, Own]":
+    """A policy without what its owner was fitted to be, and that: what is public, and what is not."""
+    twin = twin_of(policy)
+    if twin is None or twin.models is None:
+        return policy, None
+    return _with_own(policy, (None, None)), (twin.models, twin.owners)
+
+
+def together(policy: Policy, own: "Own") -> Policy:
+    """The policy again that `apart` took apart.
+
+    Args:
+        policy: its public part.
+        own: the rest.
+    """
+    return policy if own is None else _with_own(policy, own)
+
+
+Own = tuple[SelfModel, Array | None] | None
+"""Fitted self-models and the secrets of their owners; None for a policy without."""
+
+
+def _with_own(policy: Policy, own: tuple[SelfModel | None, Array | None]) -> Policy:
+    def places(one: Policy) -> tuple:
+        twin = _twin_in(one)
+        return twin.models, twin.owners
+
+    return eqx.tree_at(places, policy, own, is_leaf=lambda one: one is None)
+
+
+def _twin_in(policy: Policy) -> Twin:
+    found = twin_of(policy)
+    assert found is not None  # whoever asks looked
+    return found
 
 
 def plain_self_model(
@@ -426,6 +534,8 @@ class TwinSettings:
     """First steps that are read but not released"""
     public: str = ""
     """Numbers of the secret that are public, by name: a,b"""
+    envelope: bool = False
+    """Take no noise while the public inputs are new"""
 
     def __post_init__(self) -> None:
         """Refuse what is no number of steps."""
@@ -440,6 +550,7 @@ class TwinSettings:
             start="public" if self.preroll else "whitened",
             preroll=self.preroll,
             public=self.names(),
+            envelope=standard_envelope(system) if self.envelope else None,
         )
 
     def names(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from veil.sharing.account import Accountant, BudgetError
 from veil.sharing.budget import budgeted
+from veil.sharing.declared import Declared
 from veil.sharing.inputs import Fault
 from veil.sharing.ledger import Entry, Ledger, LedgerError, Receipt, Release
 from veil.sharing.sharer import Sharer
@@ -9,6 +10,7 @@ from veil.sharing.sharer import Sharer
 __all__ = [
     "Accountant",
     "BudgetError",
+    "Declared",
     "Entry",
     "Fault",
     "Ledger",

@@ -229,6 +229,11 @@ class _Reader:
             raise ValueError("it spends more than the budget.") from None
         if not abs(total - entry["total"]) <= CLOSE * (1.0 + total):
             raise ValueError("its total is not the sum of the charges.")
+        declared = self.about.get("declared")
+        if isinstance(declared, dict):
+            due = declared["rate"] if entry["decision"] == "released" else 0.0
+            if not abs(entry["charge"] - due) <= CLOSE * due:
+                raise ValueError("its charge is not what is declared.")
         if entry.get("alarmed") and not self.alarmed:
             self.alarmed = entry[STEP]
         self.decisions.append(DECISIONS.index(entry["decision"]))

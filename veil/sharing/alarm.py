@@ -18,8 +18,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
+from veil import linalg
 from veil.beliefs.readings import CellFilter
+from veil.beliefs.self_model import moved
 from veil.laws import recovered, to_grid
+from veil.policies.base import Memory
+from veil.policies.geometry import nearest
+from veil.policies.twin import Twin
 from veil.systems.base import System, state_grid
 from veil.types import External, Key, Secret, State
 
@@ -119,6 +124,52 @@ def surprise(
     return Surprise(rows, cell)
 
 
+INPUT_WEIGHTS = (-0.3, 0.3)  # sd by which noise may go with a public input, per sd of the input
+
+MOST_INPUTS = 8  # numbers of w, levels and changes, that are bet on
+
+
+def twin_surprise(
+    twin: Twin, before: Memory, after: Memory, external: External
+) -> Float[Array, "K_plus_1 Y"]:
+    """What a step of a twin says about the owner's model of itself: a function of ε and w alone.
+
+    The bets are the same for all owners: that the noise is where other standard systems would expect it, seen
+    from one of the public copies, and that it goes with the public inputs. A stop by them is one public
+    function of (ε, w), as the releases are, and tells nothing beyond what the theorem of docs/twin.md bounds.
+
+    Args:
+        twin: the policy.
+        before: its memory at t.
+        after: its memory at t + 1.
+        external: w_t.
+    """
+    now, then = twin.unpack(before), twin.unpack(after)
+    noise = jnp.where(twin.follows(now, external), then.noise, jnp.nan)
+    prior, standards = twin.system.prior, twin.standards(now.secret)
+    middle = jnp.exp(prior.log_masses) @ prior.secrets
+    place = nearest(prior, middle) if standards.secret.shape[0] > 1 else jnp.zeros((), jnp.int32)
+    known = jax.tree.map(lambda leaf: leaf[place], now.copies.known)
+    secret, axes = standards.secret[place], jnp.asarray(twin.axes)
+    expected = moved(twin.system, secret, known, external)
+    root = linalg.cholesky(expected.covariance[axes[:, None], axes[None, :]])
+
+    def shift(other: Secret) -> Array:
+        away = twin.system.transition(other, known.mean, external).mean - expected.mean
+        return linalg.solve_lower(root, away[axes])
+
+    rows = [noise[None], jax.vmap(shift)(_other_plants(twin.system, secret))]
+    if twin.envelope is not None:
+        inputs = twin.envelope.standard(twin.past(now, external), external)
+        inputs = jnp.clip(inputs, -3.0, 3.0)[:MOST_INPUTS]
+        ways = jnp.eye(len(twin.axes), dtype=inputs.dtype)
+        rows += [
+            weight * (inputs[:, None, None] * ways[None]).reshape(-1, len(ways)) for weight in INPUT_WEIGHTS
+        ]
+    shifts = jnp.clip(jnp.nan_to_num(jnp.concatenate(rows[1:])), -_FAR, _FAR)
+    return jnp.concatenate([rows[0], shifts])
+
+
 def _other_plants(system: System, secret: Secret) -> Float[Array, "K P"]:
     """Parameters that the plant may have instead: scaled one by one and together, or others of the prior."""
     ones = jnp.ones_like(secret)
@@ -162,7 +213,7 @@ class Bets:
         return np.asarray(np.logaddexp(sums, math.log(_reserve(self.count))))
 
     def reason(self) -> str:
-        """What the best bet was on, in words; numbers would tell about the noise."""
+        """What the best bet was on, in words, one of `REASONS`; numbers would tell about the noise."""
         size, kinds = self.noise.shape[-1], self.log_stakes.shape[-1]
         generic = (len(OFFSETS) * size, len(MEMORIES), len(SIZES) * _groups(size))
         ends = np.cumsum([kinds - sum(generic), *generic])

@@ -188,7 +188,12 @@ class SecretError(ValueError):
 
 
 def read_secret(path: Path, system: System) -> np.ndarray:
-    """The secret of a file: JSON, its index in the prior or its values by name or in order.
+    """The secret of a file: JSON, its index in the prior or its values by name or in order."""
+    return checked_secret(read_private(path), system)
+
+
+def read_private(path: Path) -> object:
+    """The content of a file that is the owner's alone: JSON.
 
     What is kept beside it (account, memory) belongs to this very file, so that it must be a file of the
     owner's, with one name, in a folder where nobody else writes.
@@ -208,7 +213,7 @@ def read_secret(path: Path, system: System) -> np.ndarray:
                 f"Others may write in the folder of {path}. Protect it with `chmod go-w {path.parent}`, or "
                 "move the secret to a folder of your own."
             )
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content: object = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SecretError(f"{path} cannot be read ({error.strerror}).") from None
     except SecretError:
@@ -217,7 +222,7 @@ def read_secret(path: Path, system: System) -> np.ndarray:
         raise SecretError(
             f"{path} is not JSON. Write the index of the secret in the prior, e.g. 2."
         ) from None
-    return checked_secret(content, system)
+    return content
 
 
 def checked_secret(content: object, system: System) -> np.ndarray:

@@ -1,5 +1,7 @@
 """The sharer, between the sensor and the network: a state goes in, a release and its receipt come out."""
 
+import hashlib
+import hmac
 import math
 import secrets
 import time
@@ -16,11 +18,13 @@ from veil.io import fingerprint
 from veil.policies.base import Policy, has_resolution, with_sensor
 from veil.policies.budgeted import Exhausted
 from veil.policies.counterfactual import keeps_copies
-from veil.policies.twin import twin_of
+from veil.policies.twin import Twin, apart, twin_of
+from veil.results.fit import Individual
 from veil.sharing import snapshots
 from veil.sharing.account import ROUNDING, Accountant, BudgetError
-from veil.sharing.alarm import LEVEL, OnAlarm, alarm_charge, no_bets, unpacked_bets
+from veil.sharing.alarm import LEVEL, REASONS, OnAlarm, alarm_charge, no_bets, unpacked_bets
 from veil.sharing.budget import CoarseField, budgeted, coarse_fields
+from veil.sharing.declared import Declared
 from veil.sharing.inputs import Fault, Request, checked_secret, given, given_external
 from veil.sharing.ledger import (
     CHAIN,
@@ -49,6 +53,8 @@ TIMING = 10.0  # milliseconds; the ledger is public and says no more exactly how
 NOTHING_LEFT = -1.0  # nats left after an alarm: not even a release that is charged nothing fits
 
 
+SELF_REASON = "its noise goes with its state or its inputs, so that your model of yourself is wrong"
+
 OVERFLOW = "the numbers are too large for the model."
 
 
@@ -62,7 +68,8 @@ class Sharer:
     seed. A step that is in the ledger is answered from the ledger and never drawn again.
 
     Args:
-        policy: any policy; one with private memory is charged nothing for its releases.
+        policy: any policy; one with private memory is charged nothing for its releases, but a twin by a
+            fitted self-model what is `declared`.
         secret: its index in the prior, or its values.
         budget: nats for the whole stream, and with `account` for all streams of the secret together; with
             infinity the sharer only counts.
@@ -88,6 +95,9 @@ class Sharer:
         accept_unproved_charges: share although the sensor is too coarse for the charges of this policy (see
             `veil.sharing.budget.coarse_fields`); without it such a stream is refused. The first line of the
             ledger then names the fields, and totals say that they are not proved.
+        declared: what the owner of a fitted self-model says of it in public, see `veil.sharing.declared`;
+            each release is charged by it.
+        fit: what the self-model was made from, to check in private that it keeps what is declared.
         strict: raise `Fault` at unusable input instead of withholding the release.
         system: what the ledger calls the system; by default the name of its class, in snake case.
         progress: called with the number of steps of an old ledger that were replayed, and their total.
@@ -119,6 +129,8 @@ class Sharer:
         most_missing: int = MOST_MISSING,
         resolution: float | Mapping[str, float] | None = None,
         accept_unproved_charges: bool = False,
+        declared: Declared | None = None,
+        fit: Individual | None = None,
         strict: bool = False,
         system: str = "",
         progress: Callable[[int, int], None] = lambda done, total: None,
@@ -136,27 +148,27 @@ class Sharer:
             raise ValueError(f"on_alarm must be one of {', '.join(get_args(OnAlarm))}; got {on_alarm!r}.")
         self.system, self.strict, self._most_missing = policy.system, strict, most_missing
         self._on_alarm, self._threshold = on_alarm, -math.log(alarm_level)
-        self._bets, self.alarm, self.alarmed = no_bets(len(policy.system.state_fields)), "", 0
+        twin = twin_of(policy)
+        self._rate, self._exhausted = _declared_rate(twin, declared, fit, exhausted), exhausted
+        self._watched = len(policy.system.state_fields if twin is None else twin.axes)
+        self._is_twin = twin is not None
+        self._bets, self.alarm, self.alarmed = no_bets(self._watched), "", 0
         self.accountant = Accountant(budget, shared=shared_budget)
         self._memory: MemoryFile | None = None
         self._account: SecretAccount | None = None
         self._snapshots = None if ledger is None or account is None else snapshots.beside(ledger)
         self._broken = ""
         values = checked_secret(secret, policy.system)
-        charge = 0.0 if on_alarm == "warn" else alarm_charge(alarm_level)
+        # What stops a twin is a function of its noise and of w, as its releases are.
+        charge = 0.0 if on_alarm == "warn" or twin is not None else alarm_charge(alarm_level)
+        name = "" if fit is None else fit.name
         with jax.enable_x64(True):
             policy = as_float64(policy)
             self.optional = unread_fields(policy)
             coarse = CellFilter(policy.system).too_coarse() if keeps_copies(policy) else ()
-            twin = twin_of(policy)
+            twin = twin_of(policy)  # in double precision
             if twin is not None:
                 coarse = twin.too_coarse()
-            if twin is not None and twin.models is not None:
-                raise ValueError(
-                    "A stream by a fitted self-model would have to be charged for the errors of the fit, and "
-                    "these charges would tell about the fit. Audit it in simulation; live, share by a twin "
-                    "without a fit, whose self-model is the system at your secret."
-                )
             if coarse:
                 raise ValueError(
                     f"The sensor reads {', '.join(coarse)} in steps too coarse for the noise of one step, so "
@@ -173,12 +185,19 @@ class Sharer:
             self._withholds = policy.has_memory
             about = _about(policy, budget, system) | ({"unproved": list(self.unproved)} if unproved else {})
             about["alarm"] = {"then": on_alarm, "level": alarm_level, "charge": charge}
+            about |= {} if declared is None else {"declared": declared.to_dict()}
+            own = apart(policy)[1]
+            if own is not None:  # the account is that of the one who was fitted, whatever the fit found
+                values = np.frombuffer(hashlib.sha256(name.encode()).digest())
             try:
                 self._spend_opening(charge, budget)
-                self.ledger = self._opened(ledger, account, values, about, seed)
+                kept = "" if own is None else fingerprint(own)
+                self.ledger = self._opened(ledger, account, values, about, seed, kept)
                 if policy.has_memory and (memory is not None or self._account is not None):
                     self._memory = MemoryFile(*self._memory_place(memory))
-                self._engine = StepEngine(policy, values, self.ledger.about["seed"], self._memory)
+                values = checked_secret(secret, policy.system)
+                number = self.ledger.about["seed"]
+                self._engine = StepEngine(policy, values, number, self._memory, self._rate)
                 self._replay(progress)
             except BaseException:
                 self.close()
@@ -194,9 +213,19 @@ class Sharer:
             ) from None
 
     def _opened(
-        self, path: Path | None, account: Path | None, secret: np.ndarray, about: Entry, seed: int | None
+        self,
+        path: Path | None,
+        account: Path | None,
+        secret: np.ndarray,
+        about: Entry,
+        seed: int | None,
+        own: str = "",
     ) -> Ledger | MemoryLedger:
-        """The ledger, begun or gone on with; it knows the seed if nobody else does."""
+        """The ledger, begun or gone on with; it knows the seed if nobody else does.
+
+        Of the owner's fitted self-model (`own`) it holds a digest by the key: a fingerprint that others could
+        compute would tell whose it is.
+        """
         first = None if path is None else first_line(path)
         if seed is None:
             seed = secrets.randbits(31) if first is None else int(first["about"].get("seed", 0))
@@ -209,8 +238,9 @@ class Sharer:
         spent = self.accountant.total()
         name = None if first is None else str(first.get("stream"))
         mark = found.claim(path, name, spent, self.accountant.budget)
-        self.alarmed, self._bets = mark.alarmed, unpacked_bets(mark.notes, len(self.system.state_fields))
-        self.alarm = self._bets.reason() if self.alarmed else ""
+        self.alarmed, self._bets = mark.alarmed, unpacked_bets(mark.notes, self._watched)
+        self.alarm = self._reason() if self.alarmed else ""
+        about |= {"own": hmac.digest(found.key, own.encode(), "sha256").hex()[:32]} if own else {}
         made = Ledger(path, about, key=found.key, stream=mark.stream.hex(), released=mark.step)
         try:
             last = range(max(1, mark.step), len(made) + 1)
@@ -337,13 +367,18 @@ class Sharer:
 
     def _one(self, request: Request, began: float) -> tuple[Entry, PendingStep, bytes]:
         """One step that is computed and not in force."""
-        blind = bool(self.alarmed) and self._on_alarm == "blind"
-        left = NOTHING_LEFT if blind else self.left
+        alarmed = bool(self.alarmed) and self._on_alarm == "blind"
+        left = NOTHING_LEFT if alarmed else self.left
+        short = self._rate > 0.0 and self._rate > left * (1.0 + ROUNDING)
+        blind = alarmed or short
         state = None if blind and self._withholds else request.state
+        # The copies of a twin can go on without the owner's noise, and be released.
+        coasts = self._is_twin and blind and request.state is not None
+        coasts = coasts and (alarmed or self._exhausted == "blind")
         content = self._snapshot() if snapshots.due(request.step) and self._snapshots is not None else b""
         missing = "" if request.state is not None else "fault" if request.fault else "gap"
         with jax.enable_x64(True):
-            made = self._engine.make(state, request.external, left)
+            made = self._engine.make(state, request.external, left, blind=coasts)
             if not made.public.sound:  # it would spoil all that comes after
                 missing, made = "fault", self._engine.make(None, None, left)
         entry = made.entry(missing) | {
@@ -351,7 +386,7 @@ class Sharer:
             "total": self.accountant.after(made.charge),
             "milliseconds": TIMING * math.ceil(1e3 * (time.perf_counter() - began) / TIMING),
         }
-        entry |= {"alarmed": True} if blind else {}
+        entry |= {"alarmed": True} if alarmed else {}
         return entry | ({"belief": snapshots.digest(content)} if content else {}), made, content
 
     @property
@@ -367,7 +402,12 @@ class Sharer:
         """Bet against the model; what comes of it counts from the next step on."""
         self._bets = self._bets.after(made.noise)
         if not self.alarmed and self._bets.log_wealth >= self._threshold:
-            self.alarmed, self.alarm = made.step, self._bets.reason()
+            self.alarmed, self.alarm = made.step, self._reason()
+
+    def _reason(self) -> str:
+        """What the alarm bet on."""
+        found = self._bets.reason()
+        return SELF_REASON if self._is_twin and found == REASONS[0] else found
 
     def _commit(self) -> None:
         """The mark beside the secret; before it is on the disk nothing goes out."""
@@ -464,7 +504,7 @@ def _about(policy: Policy, budget: float, name: str) -> dict[str, Any]:
     return {
         "veil": __version__,
         "system": name or name_of(system),
-        "policy": fingerprint(policy),
+        "policy": fingerprint(apart(policy)[0]),
         "budget": None if math.isinf(budget) else budget,
         "external": [field.name for field in system.input_fields],
         "shared": [field.name for field in system.shared_fields],
@@ -474,6 +514,35 @@ def _about(policy: Policy, budget: float, name: str) -> dict[str, Any]:
             if field.resolution
         },
     } | ({"private": private} if private else {})
+
+
+def _declared_rate(
+    twin: Twin | None, declared: Declared | None, fit: Individual | None, exhausted: Exhausted
+) -> float:
+    """Nats per release of a twin by a fitted self-model; 0 for every other policy.
+
+    Args:
+        twin: the policy, if it is one.
+        declared: what is said about the fit in public.
+        fit: the fit itself.
+        exhausted: what happens at the end of the budget.
+    """
+    fitted = twin is not None and twin.models is not None
+    if not fitted:
+        if declared is not None or fit is not None:
+            raise ValueError("A declaration is about a fitted self-model; this policy has none.")
+        return 0.0
+    if declared is None or fit is None:
+        raise ValueError(
+            "A stream by a fitted self-model is charged for the errors of the fit. A charge by the fit "
+            "itself would tell about it: declare in public from how many steps it was made at least, how "
+            "many numbers it estimated at most, and what a rival may gain (`declared`, --declared), "
+            "and give the fit, for a check in private."
+        )
+    if exhausted == "blur":
+        raise ValueError("Only Gaussian releases can be blurred. Choose `withhold` or `blind`.")
+    declared.check(fit)
+    return declared.rate
 
 
 def _unproved_sentence(fields: Sequence[CoarseField]) -> str:

@@ -22,8 +22,8 @@ from veil.beliefs.base import Belief
 from veil.laws import Grid
 from veil.policies.base import Decision, Memory, Policy, emission_grid, emitted, sensed
 from veil.policies.geometry import expected_start
-from veil.policies.twin import twin_of
-from veil.sharing.alarm import Surprise, surprise, unknown_cell
+from veil.policies.twin import apart, together, twin_of
+from veil.sharing.alarm import Surprise, surprise, twin_surprise, unknown_cell
 from veil.sharing.ledger import MISSING, Entry
 from veil.sharing.snapshots import MemoryFile, PrivateSnapshot, packed, unpacked
 from veil.step import Recorded, StreamOverride, WorldState, first_belief, first_law, share
@@ -65,6 +65,7 @@ class LiveStep(eqx.Module):
             the belief has no particles.
         log_evidence: log density of the release by the policy's belief; None where no belief weighs it.
         sound: whether all that would be kept of the step is a number.
+        quiet: whether the policy follows nothing of the owner because a public input is new.
     """
 
     decision: Decision
@@ -72,16 +73,22 @@ class LiveStep(eqx.Module):
     effective: Scalar | None
     log_evidence: Scalar | None
     sound: Bool[Array, ""]
+    quiet: Bool[Array, ""]
 
 
-def live_step(policy: Policy):
-    """The step, from (belief, memory, ready, secret, ...) to (belief, memory, public part, surprise).
+def live_step(policy: Policy, shape: Any = None):
+    """The step, from (own, belief, memory, ready, secret, ...) to (belief, memory, public part, surprise).
 
     `ready` says that the memory is that of this step already.
+
+    Args:
+        policy: its public part. A constant of the program would end up on disk.
+        shape: what is no array of the owner's fitted self-models; their arrays are `own`.
     """
-    system = policy.system
+    system, shared_policy = policy.system, policy
 
     def step(
+        own: Any,
         belief: Belief,
         memory: Memory,
         ready: Bool[Array, ""],
@@ -91,6 +98,7 @@ def live_step(policy: Policy):
         cell: Float[Array, " J"],
         coins: UInt32[Array, "2"],
     ) -> tuple[Belief, Memory, LiveStep, Surprise]:
+        policy = together(shared_policy, eqx.combine(own, shape))
         state, before = clamped(system, sight.state), clamped(system, sight.state_before)
         key, memory_key, alarm_key = jr.split(jr.wrap_key_data(coins), 3)
         begun = jnp.where(sight.missing, system.initial(secret).mean, state)
@@ -98,7 +106,7 @@ def live_step(policy: Policy):
         updated = policy.update_memory(memory, secret, before, sight.external_before, state, key=memory_key)
         coasted = policy.coast_memory(memory, sight.external_before)
         later = jnp.where(sight.missing | sight.missing_before, coasted, updated)
-        memory = jnp.where(public.time == 1, first, jnp.where(ready, memory, later))
+        earlier, memory = memory, jnp.where(public.time == 1, first, jnp.where(ready, memory, later))
         situation = WorldState(secret, secret, state, sight.external, public.time, memory)
         live = StreamOverride(public.left, public.missing)
         # What was emitted is read back from decimals, which may miss the last bit.
@@ -107,13 +115,19 @@ def live_step(policy: Policy):
             policy, belief, situation, seed=public.seed, key=key, live=live, recorded=recorded
         )
         particles = belief.particle_count
+        twin = twin_of(policy)
         live_step = LiveStep(
             made.decision.numbers(),
             made.shared,
             jnp.min(made.health.effective) / particles if particles else None,
             None if policy.has_memory else made.health.log_evidence,
             _sound((after, memory, made.decision.charge), made.shared),
+            jnp.asarray(False) if twin is None else twin.quiet(twin.unpack(memory)),
         )
+        if twin is not None:  # it reads its own noise, which needs no field that is left out
+            rows = twin_surprise(twin, earlier, memory, sight.external_before)
+            blank = sight.missing | sight.missing_before | ready | (public.time == 1)
+            return after, memory, live_step, Surprise(jnp.where(blank, jnp.nan, rows), cell)
         moved = sight.state_before, sight.external_before, sight.state
         found = surprise(system, secret, *moved, cell=cell, key=alarm_key)
         # The alarm does not look at what is only there in part.
@@ -158,6 +172,8 @@ class PendingStep:
         external: w_t.
         noise: recovered from the last step, and where other plants expect it; NaN where unknown. Private.
         cell: what is known about where in the cell of its reading the state is. Private.
+        rate: nats that a release costs in any case.
+        blind: whether the release depends on what was public before and on nothing else.
     """
 
     step: int
@@ -168,11 +184,15 @@ class PendingStep:
     external: np.ndarray
     noise: np.ndarray
     cell: np.ndarray
+    rate: float = 0.0
+    blind: bool = False
 
     @property
     def charge(self) -> float:
         """The charge of the release, in nats."""
-        return float(self.public.decision.charge)
+        decision = self.public.decision
+        follows = bool(decision.open) and not bool(decision.withheld) and not self.blind
+        return float(decision.charge) + (self.rate if follows else 0.0)
 
     def entry(self, missing: str = "") -> Entry:
         """What the ledger says of it, apart from the money and the clock.
@@ -182,7 +202,7 @@ class PendingStep:
         """
         public, decision = self.public, self.public.decision
         withheld, blur, evidence = bool(decision.withheld), float(decision.blur), public.log_evidence
-        passed = "blurred" if blur > 0 else "released"
+        passed = "blind" if self.blind else "blurred" if blur > 0 else "released"
         return {
             "step": self.step,
             "decision": missing or ("withheld" if withheld else passed if decision.open else "blind"),
@@ -203,10 +223,19 @@ class StepEngine:
         secret: its values.
         seed: of the public randomness.
         file: keeps the private memory; None for a policy without one, or to keep nothing.
+        rate: nats that each release costs, beside what the policy charges.
     """
 
-    def __init__(self, policy: Policy, secret: np.ndarray, seed: int, file: MemoryFile | None = None):
+    def __init__(
+        self,
+        policy: Policy,
+        secret: np.ndarray,
+        seed: int,
+        file: MemoryFile | None = None,
+        rate: float = 0.0,
+    ):
         policy, system = sensed(policy), policy.system
+        self._rate = rate
         self.step, self._file = 0, file
         # On the device from the start: what changes at every step is all that a call has to move there.
         self._secret, self._seed = jnp.asarray(secret), jnp.asarray(seed, jnp.int32)
@@ -223,28 +252,35 @@ class StepEngine:
         self._unknown_cell = self._cell = np.asarray(unknown_cell(system), float)
         self._grid = emission_grid(policy)
         example = self._inputs(None, self._external, 0.0, True, None)
-        self._program = jax.jit(live_step(policy)).lower(*example).compile()
+        public, own = apart(policy)
+        self._own, shape = eqx.partition(own, eqx.is_array)
+        program = jax.jit(live_step(public, shape))
+        self._program = program.lower(self._own, *example).compile()
 
-    def make(self, state: np.ndarray | None, external: np.ndarray | None, left: float) -> PendingStep:
+    def make(
+        self, state: np.ndarray | None, external: np.ndarray | None, left: float, *, blind: bool = False
+    ) -> PendingStep:
         """The next step, live: decide and draw.
 
         Args:
             state: x_t; None where there is none.
             external: w_t; without it the last one is taken to hold, but for series and clock.
             left: nats that may be spent.
+            blind: release what is expected without the state, which is None then.
         """
         if external is None:
             # The environment is taken to stand still; its series and its clock go on.
             last = jnp.asarray(self._external)
             external = self._external if self.step == 0 else np.asarray(self._system.held_external(last))
-        return self._run(state, external, left, state is None, None)
+        return self._run(state, external, left, state is None and not blind, None, blind)
 
     def again(self, entry: Entry) -> PendingStep:
         """The next step as the ledger has it: decide as then; what was drawn is given."""
         shared = None if entry["shared"] is None else np.asarray(entry["shared"], float)
         left = np.inf if entry["left"] is None else entry["left"]
-        missing = entry["decision"] in MISSING
-        return self._run(None, np.asarray(entry["external"], float), left, missing, shared)
+        missing = entry["decision"] in MISSING or (self._has_memory and entry["decision"] == "withheld")
+        blind = self._has_memory and entry["decision"] == "blind"
+        return self._run(None, np.asarray(entry["external"], float), left, missing, shared, blind)
 
     def standing(self) -> tuple[Any, ...]:
         """Where the stream stands, for `stand`."""
@@ -308,13 +344,26 @@ class StepEngine:
         left: float,
         missing: bool,
         shared: np.ndarray | None,
+        blind: bool = False,
     ) -> PendingStep:
         given = self._inputs(state, external, left, missing, shared)
-        belief, memory, public, found = self._program(*given)
+        belief, memory, public, found = self._program(self._own, *given)
         public = jax.tree.map(np.asarray, public)
         public = eqx.tree_at(lambda one: one.shared, public, in_decimals(public.shared, self._grid))
         own = (np.asarray(one) for one in found)
-        return PendingStep(self.step + 1, public, belief, np.asarray(memory), state, external, *own)
+        noise, cell = own
+        return PendingStep(
+            self.step + 1,
+            public,
+            belief,
+            np.asarray(memory),
+            state,
+            external,
+            noise,
+            cell,
+            self._rate,
+            blind or bool(public.quiet),
+        )
 
     def _inputs(
         self,
