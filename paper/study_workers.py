@@ -176,7 +176,7 @@ def audited(study: Study, store: Store | None = None) -> Callable[[Executor], st
     """The audit of the study: noise on the platoon."""
     system = Platoon()
     policy = GaussianNoise(system, jnp.asarray([0.25, 0.43]))
-    settings = AuditSettings(steps=STEPS, episodes=study.episodes, assisted=False)
+    settings = AuditSettings(steps=STEPS, episodes=study.episodes, assisted=False, scenarios="none")
 
     def work(executor: Executor) -> str:
         return audit_digest(audit(system, policy, settings, executor=executor, store=store))

@@ -66,7 +66,7 @@ FAST = Size(
 class Demo:
     """See all of it on the platoon: train a policy, audit it beside true data, share live and report.
 
-    Takes about three minutes on two cores. Ctrl-C (exit code 130) keeps what is finished: the same command
+    Takes about four minutes on two cores. Ctrl-C (exit code 130) keeps what is finished: the same command
     goes on.
 
     Example: `veil demo --out demo`
@@ -217,6 +217,10 @@ def learned_by_adversary(found: "Found") -> str:
         amount = "nothing is certified: assume that everything may leak"
     else:
         amount = f"learns at least {at_least(low)} of {entropy:.3f} nats"
+    worst = found.worst_scenario
+    if worst is not None:
+        amount += f" as modelled, and at least {at_least(worst.low)} in the worst of {worst.scenarios} other "
+        amount += f"worlds ({worst.scenario.name})"
     return f"an adversary {guess}; {amount}."
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from veil.settings import FrontierGoal
-from veil.stats import ERRORS, Leakage, Mean, Rate
+from veil.stats import ERRORS, MISSED, Leakage, Mean, Rate
 
 Line = dict[str, Any]
 
@@ -321,6 +321,31 @@ class ScenarioResult:
             float(line["entropy"]),
             float(line["chance"]),
         )
+
+
+@dataclass(frozen=True)
+class WorstScenario:
+    """The scenario in which an attacker is proven to gain most.
+
+    Attributes:
+        scenario: which.
+        attack: of the attacker who gains most there.
+        low: what it gains at least, nats, corrected for the number of attackers; never below zero.
+        tried: attackers in all scenarios together.
+        scenarios: that were tried.
+    """
+
+    scenario: ScenarioResult
+    attack: AttackResult
+    low: float
+    tried: int
+    scenarios: int
+
+    def to_dict(self) -> Line:
+        """As in audit.json."""
+        line = {"name": self.scenario.name, "attacker": self.attack.name, "at_least": self.low}
+        line |= mean_to_dict("lower", self.attack.lower) | {"entropy": self.scenario.entropy}
+        return line | {"scenarios": self.scenarios, "attackers": self.tried, "confidence": 1.0 - MISSED}
 
 
 @dataclass(frozen=True)
