@@ -6,6 +6,7 @@ Every row is kept in the file as soon as it is done, so that a study that was st
 
 import argparse
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import veil
 from veil.beliefs.particles import ParticleSpec, Scheme
+from veil.evaluation.audit import try_scenarios
 from veil.evaluation.evaluate import Evaluation, evaluate
 from veil.learners import run as runs
-from veil.policies import Counterfactual, GaussianNoise, Policy, Transport, Truth
-from veil.results.parts import BELIEVED
+from veil.policies import Counterfactual, GaussianNoise, Policy, Transport, Truth, Twin
+from veil.results.parts import BELIEVED, worst_of
 from veil.settings import AuditSettings
 from veil.stats import stratified_mean
 from veil.systems import Platoon
@@ -33,8 +34,6 @@ RUN = Path("reproduce/runs/pathwise")
 FLOOR = (0.06, 0.1)  # m/s and m
 
 EPISODES = 1024
-
-ATTACK = 4096  # transcripts that an attacker of another world is trained on
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class Row:
         fuel: per cent against true data, paired.
         source: version that made it.
         worst: name of the world with the largest lower bound; empty where no world was tried.
-        worst_lower: that bound, mean score of the best attacker there, nats.
-        worst_error: its standard error.
+        worst_lower: that bound, nats: what the attacker there gains at least, corrected for all attackers.
+        worst_error: the standard error of its mean.
     """
 
     title: str
@@ -70,8 +69,8 @@ class Row:
     worst_error: float = 0.0
 
 
-def ways(run: Path) -> dict[str, tuple[str, Callable[[Platoon], Policy], bool]]:
-    """Title, policy, and whether other worlds are tried."""
+def ways(run: Path) -> dict[str, tuple[str, Callable[[Platoon], Policy]]]:
+    """Title and policy."""
 
     def noise(*sd: float) -> Callable[[Platoon], Policy]:
         return lambda system: GaussianNoise(system, jnp.asarray(sd))
@@ -84,22 +83,22 @@ def ways(run: Path) -> dict[str, tuple[str, Callable[[Platoon], Policy], bool]]:
         return Transport(system, jnp.asarray(FLOOR), ParticleSpec(256, Scheme()))
 
     return {
-        "truth": ("true data", Truth, False),
-        "noise_small": ("noise (0.02 m/s, 0.02 m)", noise(0.02, 0.02), False),
-        "noise": ("noise (0.25 m/s, 0.43 m)", noise(0.25, 0.43), True),
-        "noise_large": ("noise (2 m/s, 3.4 m)", noise(2.0, 3.4), False),
+        "truth": ("true data", Truth),
+        "noise_small": ("noise (0.02 m/s, 0.02 m)", noise(0.02, 0.02)),
+        "noise": ("noise (0.25 m/s, 0.43 m)", noise(0.25, 0.43)),
+        "noise_large": ("noise (2 m/s, 3.4 m)", noise(2.0, 3.4)),
         "transport": (
             "transport, noise floor (0.06 m/s, 0.1 m)",
             lambda system: Transport(system, jnp.asarray(FLOOR)),
-            True,
         ),
-        "bootstrap": ("the same, belief of a bootstrap filter with 256 particles", blurred, False),
-        "counterfactual": ("counterfactual", Counterfactual, True),
-        "learned": ("learned on transport (`veil train`)", learned, True),
+        "bootstrap": ("the same, belief of a bootstrap filter with 256 particles", blurred),
+        "counterfactual": ("counterfactual", Counterfactual),
+        "twin": ("twin", Twin),
+        "learned": ("learned on transport (`veil train`)", learned),
     }
 
 
-def measured(system: Platoon, title: str, policy: Policy, true: Evaluation | None, worlds: bool) -> Row:
+def measured(system: Platoon, title: str, policy: Policy, true: Evaluation | None) -> Row:
     """Audit one way of sharing."""
     episodes = 512 if "bootstrap" in title else EPISODES
     found = evaluate(system, policy, settings=AuditSettings(episodes=episodes), candidates=2)
@@ -110,17 +109,13 @@ def measured(system: Platoon, title: str, policy: Policy, true: Evaluation | Non
         theirs = np.asarray(true.use.cost)[: len(fuel)]
         extra = stratified_mean(100.0 * (fuel - theirs) / theirs.mean(), found.index, prior).value
     believed = found.verdict().name in BELIEVED
-    worst = ("", 0.0, 0.0)
-    if worlds:
-        settings = AuditSettings(episodes=64, scenarios=True, training=ATTACK, assisted=False)
-        scenario = veil.audit(system, policy, settings).worst_scenario
-        if scenario is not None:
-            worst = (scenario[0].name, scenario[1].lower.value, scenario[1].lower.error)
+    worst = worst_of(try_scenarios(system, policy, AuditSettings()))
+    assert worst is not None  # a platoon has other worlds
     distortion = stratified_mean(np.asarray(found.use.distortion), found.index, prior).value
     sides = leakage.lower.value, leakage.upper.value if believed else None
     errors = max(leakage.lower.error, leakage.upper.error)
     measured = (len(found.index), *sides, errors, leakage.high, distortion, extra)
-    return Row(title, *measured, __version__, *worst)
+    return Row(title, *measured, __version__, worst.scenario.name, worst.low, worst.attack.lower.error)
 
 
 def read(path: Path) -> dict[str, Row]:
@@ -145,7 +140,7 @@ def worst_text(row: Row) -> str:
     """The worst world that was tried."""
     if not row.worst:
         return ""
-    return f"at least {max(row.worst_lower, 0.0):.2f} ({row.worst})"
+    return f"at least {math.floor(100.0 * row.worst_lower) / 100.0:.2f} ({row.worst})"
 
 
 def table(rows: dict[str, Row]) -> str:
@@ -159,7 +154,7 @@ def table(rows: dict[str, Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-SHORT = ("truth", "noise", "noise_large", "transport", "counterfactual", "learned")
+SHORT = ("truth", "noise", "noise_large", "transport", "counterfactual", "twin", "learned")
 
 
 def short_table(rows: dict[str, Row]) -> str:
@@ -184,14 +179,16 @@ def main() -> None:
     with jax.enable_x64(True):
         system = as_float64(Platoon())
         true = evaluate(system, Truth(system), settings=AuditSettings(episodes=EPISODES), candidates=0)
-        for name, (title, make, worlds) in ways(options.run).items():
+        known = ways(options.run)
+        for name in sorted(known, key="bootstrap".__eq__):  # the slowest one last
+            title, make = known[name]
             if name in done:
                 continue
-            row = measured(system, title, make(system), None if name == "truth" else true, worlds)
+            row = measured(system, title, make(system), None if name == "truth" else true)
             print(row)
             done[name] = row
             content = {"version": __version__, "unit": "nats", "horizon": 50, "entropy": float(np.log(4.0))}
-            ordered = {key: asdict(done[key]) for key in ways(options.run) if key in done}
+            ordered = {key: asdict(done[key]) for key in known if key in done}
             options.out.write_text(json.dumps(content | {"rows": ordered}, indent=1) + "\n")
     print(table(done))
 

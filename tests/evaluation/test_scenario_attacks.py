@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import pytest
 
-from veil.evaluation.audit import audit
+from veil.evaluation.audit import audit, try_scenarios
 from veil.evaluation.evaluate import evaluate
 from veil.policies import Blind, Counterfactual, GaussianNoise
 from veil.results import Audit
@@ -18,7 +17,7 @@ from veil.types import as_float64
 
 GAIN = Gain(finite_prior([0.3, 0.6, 0.9]))
 SMALL = AuditSettings(steps=12, episodes=24, assisted=False)
-WORLDS = ["more noise", "noise by secret", "misjudged secret", "telling start"]
+WORLDS = ["more noise", "noise by secret", "overrated secret", "telling start"]
 
 
 def gained(found, name):
@@ -48,7 +47,7 @@ def test_a_policy_that_leaks_nothing_in_its_model_leaks_in_the_worst_world(tmp_p
     worst = found.worst_scenario
     assert found.leakage.lower.value < 1e-6
     assert worst.scenario.name == "noise by secret" and worst.low > 0.1
-    assert f"worst scenario of 5: noise by secret, where “regression bank” gains at least" in found.sentence
+    assert "worst scenario of 5: noise by secret, where “regression bank” gains at least" in found.sentence
     found.save(tmp_path)
     assert json.loads((tmp_path / "audit.json").read_text())["worst_scenario"]["at_least"] == worst.low
     assert Audit.load(tmp_path) == found
@@ -58,9 +57,4 @@ def test_what_does_not_look_at_the_state_leaks_in_no_world_but_by_what_reacts_to
     found = audit(GAIN, Blind(GAIN, jnp.asarray([0.3])), replace(SMALL, steps=4))
     assert found.worst_scenario.low == 0.0
     assert "where no attacker proves a leak" in found.sentence
-    assert audit(GAIN, Blind(GAIN, jnp.asarray([0.3])), replace(SMALL, steps=4, scenarios="none")).scenarios == ()
-
-
-def test_a_choice_of_scenarios_is_one_of_three():
-    with pytest.raises(ValueError, match="brief, full, none"):
-        AuditSettings(scenarios="some")
+    assert try_scenarios(GAIN, Blind(GAIN, jnp.asarray([0.3])), replace(SMALL, scenarios="none")) == ()

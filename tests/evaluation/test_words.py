@@ -165,7 +165,7 @@ def test_a_verdict_names_what_is_proven_then_the_worst_scenario_then_the_cost():
     )
     found = audit.worst_scenario
     assert found.low == pytest.approx(low) and (found.tried, found.scenarios) == (3, 2)
-    assert any(f"three attackers in all" in line and "99.87 %" in line for line in audit.threat_model)
+    assert any("three attackers in all" in line and "99.87 %" in line for line in audit.threat_model)
     assert "; more may leak there" in said and "three attackers" not in KINDS["certifiable"].threat_model[2]
     assert said.startswith("leaks at least 0.292 nats") and worst in said
     assert said.index("at most") < said.index("worst scenario") < said.index("the cost changes by +1.30 %")

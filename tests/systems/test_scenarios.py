@@ -225,7 +225,8 @@ def test_a_telling_start_ignores_a_number_that_all_secrets_share():
 
 
 GENERAL = [
-    *("misjudged secret", "secrets between", "secrets outside", "telling start", "more noise"),
+    *("misjudged secret", "overrated secret", "secrets between", "secrets outside", "telling start"),
+    "more noise",
     *("noise by secret", "coloured noise", "heavy tails", "drifting secret", "coarse sensor"),
     *(f"active adversary, {kind}" for kind in ("steps", "sines", "binary sequence")),
 ]

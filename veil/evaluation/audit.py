@@ -186,9 +186,6 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
         executor=job.executor,
     )
     records, scored = found.records, found.scored
-    attack = attack_in_full if settings.scenarios == "full" else attack_briefly
-    others = _scenarios(system, settings)
-    scenario_stages = [lambda job, one=one: attack(job, one) for one in others]
     attack_stages = _attack_stages(job, found, own)
     (mismatches, trace, truth), scenarios, results = job.side_by_side(
         [
@@ -196,7 +193,7 @@ def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
             lambda job: _kalman_trace(job, records),
             lambda job: _true_use(job, len(found.index)) if given is None else None,
         ],
-        scenario_stages,
+        _scenario_stages(job),
         attack_stages,
     )
     attacks = tuple(result for some in results for result in some)
@@ -350,6 +347,36 @@ def learned_attack(job: _Job, scenario: Scenario, records: Record) -> AttackResu
     note = f"{size} transcripts, validation {training.best:+.3f} nats"
     attacker = Attacker("learned", "attack", lambda _: attack, note=note)
     return job.attack(attacker, records, scenario.plant, began=began)
+
+
+def try_scenarios(
+    system: System,
+    policy: Policy,
+    settings: AuditSettings | None = None,
+    *,
+    progress: Progress = silent,
+    executor: Executor | None = None,
+) -> tuple[ScenarioResult, ...]:
+    """Attack a policy where the plant is not the model, and nothing else of an audit.
+
+    Args:
+        system: the model.
+        policy: any policy.
+        settings: which scenarios, how many steps, the seed.
+        progress: called with the stage, how many episodes are done, and of how many.
+        executor: who computes the batches; this process if not given.
+    """
+    with jax.enable_x64(True):
+        settings = settings or AuditSettings()
+        system, policy = as_float64((system, policy))
+        job = _Job(system, policy, settings, progress, Store(), executor or InProcess())
+        return tuple(job.side_by_side(_scenario_stages(job))[0])
+
+
+def _scenario_stages(job: _Job) -> "list[Stage]":
+    """One for each scenario; each needs the settings and the scenario alone."""
+    attack = attack_in_full if job.settings.scenarios == "full" else attack_briefly
+    return [lambda job, one=one: attack(job, one) for one in _scenarios(job.system, job.settings)]
 
 
 def _scenarios(system: System, settings: AuditSettings) -> tuple[Scenario, ...]:

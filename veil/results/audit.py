@@ -34,8 +34,9 @@ from veil.results.parts import (
     same_result,
     text_of,
     utility_to_dict,
+    worst_of,
 )
-from veil.stats import CONFIDENCE, ERRORS, MISSED, Leakage, Mean, reliability_bins, several, stratified_mean
+from veil.stats import CONFIDENCE, ERRORS, MISSED, Leakage, Mean, reliability_bins, stratified_mean
 from veil.systems.base import Nouns
 from veil.version import __version__
 
@@ -191,20 +192,8 @@ class Audit:
 
     @property
     def worst_scenario(self) -> WorstScenario | None:
-        """The scenario in which an attacker is proven to gain most; None where no attacker was tried.
-
-        Every attacker of every scenario is one test: each lower end is as many standard errors below its mean
-        as makes all of them right together with the confidence of a single one (Bonferroni).
-        """
-        tried = [(scenario, row) for scenario in self.scenarios for row in scenario.attacks]
-        errors = several(len(tried))
-        known = [
-            (row.lower.low(errors), one, row) for one, row in tried if math.isfinite(row.lower.low(errors))
-        ]
-        if not known:
-            return None
-        low, scenario, row = max(known, key=lambda found: found[0])
-        return WorstScenario(scenario, row, max(low, 0.0), len(tried), len(self.scenarios))
+        """The scenario in which an attacker is proven to gain most; None where no attacker was tried."""
+        return worst_of(self.scenarios)
 
     @property
     def worst_episodes(self) -> tuple[float, float]:

@@ -18,6 +18,8 @@ from veil.types import External, Key, State
 
 _MISJUDGED = 0.1  # relative sd of an owner's error about its secret
 
+_OVERRATED = 0.2  # by how much an owner takes its secret for too large
+
 _BEYOND = 0.3  # how far beyond the ends of the prior, as a fraction of the secret
 
 _TELLING = 0.5  # sd over the prior of the start's mean, as a fraction of the start's own sd
@@ -50,7 +52,7 @@ def brief_scenarios(system: System, steps: int) -> tuple[Scenario, ...]:
     """The few scenarios that every audit tries: those in which the built-in policies lost most.
 
     They are the first other plant of the system itself (more noise where it has none), noise that depends on
-    the secret, a misjudged secret, a start that tells, and an active adversary. All but the plant of the
+    the secret, an overrated secret, a start that tells, and an active adversary. All but the plant of the
     system itself are one program: they differ in numbers only.
 
     Args:
@@ -64,17 +66,17 @@ def brief_scenarios(system: System, steps: int) -> tuple[Scenario, ...]:
         name: str,
         *,
         factors: np.ndarray = plain,
+        believed: Array = secrets,
         slope: np.ndarray = 0.0 * slope,
-        error: float = 0.0,
         push: np.ndarray = 0.0 * binary,
     ) -> Scenario:
         plant = WithInitial(WithNoiseBySecret(system, factors), slope=slope)
-        return Scenario(name, plant, secrets, error, jnp.asarray(push, secrets.dtype))
+        return Scenario(name, plant, believed, push=jnp.asarray(push, secrets.dtype))
 
     own = system.scenarios()[:1] or (found("more noise", factors=_NOISIER * plain),)
     general = (
         found("noise by secret", factors=_factors(system)),
-        found("misjudged secret", error=_MISJUDGED),
+        found("overrated secret", believed=(1.0 + _OVERRATED) * secrets),
         found("telling start", slope=slope),
     )
     active = (found(_active("binary sequence"), push=binary),) if np.any(binary) else ()
@@ -84,17 +86,19 @@ def brief_scenarios(system: System, steps: int) -> tuple[Scenario, ...]:
 def other_scenarios(system: System, steps: int = 50) -> tuple[Scenario, ...]:
     """Scenarios that a policy made for this system may meet: the system's own, then those of every system.
 
-    Every system has a misjudged secret, secrets between and outside the assumed ones, a start that tells,
-    more noise, noise that depends on the secret, is coloured or has heavy tails, a drifting secret, a sensor
-    that is coarser than stated, and an active adversary with three excitations. One with exogenous series has
-    another time as well. A scenario of the system itself stands in for a general one of the same name.
+    Every system has a misjudged and an overrated secret, secrets between and outside the assumed ones, a
+    start that tells, more noise, noise that depends on the secret, is coloured or has heavy tails, a drifting
+    secret, a sensor that is coarser than stated, and an active adversary with three excitations. One with
+    exogenous series has another time as well. A scenario of the system itself stands in for a general one of
+    the same name.
 
     Args:
         system: any system of at least two secrets.
         steps: of a run; a drift and excitations depend on it.
     """
     series, own = series_of(system), system.scenarios()
-    general = [misjudged_secret(system), secrets_between(system), secrets_outside(system)]
+    general = [misjudged_secret(system), overrated_secret(system)]
+    general += [secrets_between(system), secrets_outside(system)]
     if series is not None and series.names:
         general.append(another_time(system))
     general += [telling_start(system), more_noise(system), noise_by_secret(system), coloured_noise(system)]
@@ -115,6 +119,11 @@ def other_plants(system: System) -> tuple[Scenario, ...]:
 def misjudged_secret(system: System) -> Scenario:
     """The owner knows each number of its secret up to 10 %."""
     return Scenario("misjudged secret", system, system.prior.secrets, _MISJUDGED)
+
+
+def overrated_secret(system: System) -> Scenario:
+    """The owner takes every number of its secret for 20 % larger than it is."""
+    return Scenario("overrated secret", system, (1.0 + _OVERRATED) * system.prior.secrets)
 
 
 def secrets_between(system: System) -> Scenario:

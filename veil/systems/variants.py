@@ -155,7 +155,7 @@ class WithHidden(Variant):
         """The inner quantities, which do not see the hidden coordinates."""
         return self.inner.quantities(states[:, : len(self.inner.state_fields)], external, shared)
 
-    def shown(self, state: State) -> State:
+    def shown(self, state: State) -> Float[Array, " M"]:
         """The inner system's part of the state."""
         return state[: len(self.inner.state_fields)]
 
