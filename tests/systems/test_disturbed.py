@@ -15,7 +15,6 @@ from veil.systems import (
     Building,
     Field,
     Gain,
-    Platoon,
     WithDrift,
     WithHeavyTails,
     WithNoiseBySecret,
@@ -243,8 +242,6 @@ def test_the_brief_scenarios_are_one_program_but_for_the_other_plant(monkeypatch
     states = [play_batch(one, Truth(system), 4, numbers, jr.key(0)).states for one in found]
     assert len(traced) == 1
     assert len({np.asarray(one).tobytes() for one in states if one is not states[2]}) == 4
-    own = [one.name for one in brief_scenarios(Platoon(), 4)]
-    assert own == ["idm drivers", *names[1:], "active adversary, binary sequence"]
 
 
 def test_an_overrated_secret_moves_as_the_model_does_and_is_taken_for_a_fifth_more():
@@ -252,15 +249,6 @@ def test_an_overrated_secret_moves_as_the_model_does_and_is_taken_for_a_fifth_mo
     overrated = brief_scenarios(system, 4)[2]
     np.testing.assert_allclose(played(overrated, Truth(system)).states, played(nominal(system)).states)
     np.testing.assert_allclose(overrated.believed, [[0.36], [0.72], [1.08]])
-
-
-def test_scenarios_of_the_system_stand_in_for_general_ones_of_their_name():
-    names = [scenario.name for scenario in other_scenarios(Platoon())]
-    assert names.count("coloured noise") == 1 and names[:2] == ["idm drivers", "coloured noise"]
-    assert {"heavy tails", "drifting secret", "coarse sensor", "noise by secret", "more noise"} <= set(names)
-    assert [name for name in names if name.startswith("active")] == [
-        f"active adversary, {it}" for it in KINDS
-    ]
 
 
 def test_without_inputs_that_move_nobody_can_excite_them():

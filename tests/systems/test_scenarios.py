@@ -32,6 +32,7 @@ from veil.systems import (
 from veil.systems.base import Scenario
 from veil.systems.platoon import coloured_noise, fit_gains
 from veil.systems.scenarios import (
+    brief_scenarios,
     misjudged_secret,
     more_noise,
     nominal,
@@ -280,6 +281,7 @@ class Offering(Gain):
 
 def test_a_system_may_offer_its_own_scenarios():
     assert [scenario.name for scenario in other_scenarios(Offering())] == ["quiet", *GENERAL]
+    assert [scenario.name for scenario in brief_scenarios(Offering(), 6)][:2] == ["quiet", "noise by secret"]
     assert [scenario.name for scenario in plants(Offering())][2:] == ["quiet"]
 
 
