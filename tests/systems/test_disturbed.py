@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from veil.attacks.twin_reader import TwinReader
 from veil.evaluation import episodes
 from veil.evaluation.episodes import play_batch
-from veil.policies import Truth
+from veil.policies import Truth, Twin
 from veil.rollout import play
 from veil.systems import (
     Building,
@@ -101,6 +102,13 @@ def test_a_step_of_heavy_tails_has_students_law_and_its_size_is_forgotten():
     assert stats.kstest(noise[:, 0], "norm").pvalue < 1e-6
     assert abs(stats.spearmanr(*np.abs(noise.T)).statistic) < 4 / np.sqrt(20000)
     assert GAIN.state_fields == plant.state_fields[:1] and len(plant.state_fields) == 2
+
+
+def test_a_reader_of_a_twin_does_not_take_heavy_tails_for_gaussian():
+    """The scale depends on a number that nobody reads, although the mean does not."""
+    twin, gain = Twin(wide()), wide()
+    assert TwinReader(gain, twin, gain.prior.secrets).exact
+    assert not TwinReader(heavy_tails(gain).plant, twin, gain.prior.secrets).exact
 
 
 def test_a_variance_is_asked_for():

@@ -66,7 +66,7 @@ FAST = Size(
 class Demo:
     """See all of it on the platoon: train a policy, audit it beside true data, share live and report.
 
-    Takes about four minutes on two cores. Ctrl-C (exit code 130) keeps what is finished: the same command
+    Takes about three minutes on two cores. Ctrl-C (exit code 130) keeps what is finished: the same command
     goes on.
 
     Example: `veil demo --out demo`

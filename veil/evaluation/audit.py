@@ -450,7 +450,7 @@ def attack_in_full(job: _Job, scenario: Scenario) -> ScenarioResult:
     if found.bounder is not None and not found.coupled:
         seconds = found.seconds.get("two sides", 0.0)
         results.append(attack_result("exact reader", "attack", found.forecast, seconds, found.method))
-    if not policy.has_memory and not job.law.fresh_law().is_point:
+    if not (policy.has_memory or job.law.fresh_law().is_point or scenario.coarse):
         bank = KalmanBank(plant, MisspecifiedPolicy(policy, plant, scenario.believed))
         right = Attacker("Kalman bank, right model", "attack", lambda _: bank)
         results.append(job.attack(right, found.records, plant))
