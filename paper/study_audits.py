@@ -99,7 +99,7 @@ def ways(run: Path) -> dict[str, tuple[str, Callable[[Platoon], Policy]]]:
         ),
         "bootstrap": ("the same, belief of a bootstrap filter with 256 particles", blurred),
         "counterfactual": ("counterfactual", Counterfactual),
-        "twin": ("twin", Twin),
+        "twin": ("twin, not fitted", Twin),
         "learned": ("learned on transport (`veil train`)", learned),
     }
 
