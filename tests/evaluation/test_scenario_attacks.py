@@ -8,9 +8,8 @@ import jax.numpy as jnp
 
 from veil.evaluation.audit import audit, try_scenarios
 from veil.evaluation.evaluate import evaluate
-from veil.policies import Blind, Counterfactual, GaussianNoise
+from veil.policies import Counterfactual, GaussianNoise
 from veil.results import Audit
-from veil.results.parts import worst_of
 from veil.settings import AuditSettings
 from veil.systems import Gain, finite_prior
 from veil.systems.scenarios import noise_by_secret
@@ -52,9 +51,3 @@ def test_a_policy_that_leaks_nothing_in_its_model_leaks_in_the_worst_world(tmp_p
     found.save(tmp_path)
     assert json.loads((tmp_path / "audit.json").read_text())["worst_scenario"]["at_least"] == worst.low
     assert Audit.load(tmp_path) == found
-
-
-def test_what_does_not_look_at_the_state_leaks_in_no_world_but_by_what_reacts_to_it():
-    worst = worst_of(try_scenarios(GAIN, Blind(GAIN, jnp.asarray([0.3])), replace(SMALL, steps=4)))
-    assert worst is not None and worst.low == 0.0 and worst.tried == worst.scenarios == 5
-    assert try_scenarios(GAIN, Blind(GAIN, jnp.asarray([0.3])), replace(SMALL, scenarios="none")) == ()
