@@ -153,6 +153,7 @@ class Study:
             learned=True,
             assisted=False,
             training=128 if self.fast else 8192,
+            scenarios="none",
         )
         results = {}
         for name, policy in policies.items():

@@ -151,7 +151,9 @@ class Study:
     def cell(self, system: str, name: str, step: float, policy: Policy) -> Cell:
         """Audit one policy."""
         faulty = isinstance(policy, ReadAsExact | Dithered)
-        settings = AuditSettings(steps=self.steps, episodes=self.episodes, assisted=False, seed=21)
+        settings = AuditSettings(
+            steps=self.steps, episodes=self.episodes, assisted=False, seed=21, scenarios="none"
+        )
         found = audit(policy.system, policy, settings)
         fair = [row for row in found.attacks if row.role == "attack" and row.name not in ("prior", "Bayes")]
         distortion = next(one for one in found.utility if one.name == "distortion")

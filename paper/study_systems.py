@@ -84,7 +84,9 @@ class Study:
 
     def cell(self, name: str, title: str, policy: Policy) -> Cell:
         """Audit one policy."""
-        settings = AuditSettings(steps=STEPS[name], episodes=self.episodes, assisted=False, seed=11)
+        settings = AuditSettings(
+            steps=STEPS[name], episodes=self.episodes, assisted=False, seed=11, scenarios="none"
+        )
         found = audit(policy.system, policy, settings)
         rows = [row for row in found.utility if row.weight is not None]
         best = found.best_attack

@@ -209,7 +209,7 @@ def audited(study: Study) -> Callable[[Executor], str]:
     """The audit of the study: noise on the platoon. Like the command, it keeps its chunks in a folder."""
     system = Platoon()
     policy = GaussianNoise(system, jnp.asarray([0.25, 0.43]))
-    settings = AuditSettings(steps=STEPS, episodes=study.episodes, assisted=False)
+    settings = AuditSettings(steps=STEPS, episodes=study.episodes, assisted=False, scenarios="none")
 
     def work(executor: Executor) -> str:
         with tempfile.TemporaryDirectory() as folder:

@@ -97,8 +97,25 @@ def test_every_option_of_the_audit_is_a_flag(tmp_path):
     flags += ["--learned", "--scenarios", "--no-assisted", "--distortion-limit", "4", "--training", "128"]
     parsed = main.parse(["audit", "gain", *flags, "--out", str(tmp_path), "--explain"])
     assert isinstance(parsed, command.Audit)
-    assert parsed.extent == AuditSettings(7, 99, 3, 0.1, 60.0, True, True, False, 4.0, 128)
+    assert parsed.extent == AuditSettings(7, 99, 3, 0.1, 60.0, True, "full", False, 4.0, 128)
     assert (parsed.system, parsed.folder, parsed.explain) == ("gain", tmp_path, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "choice"),
+    [
+        ([], "brief"),
+        (["--scenarios"], "full"),
+        (["--scenarios", "gain"], "full"),
+        (["--scenarios", "brief"], "brief"),
+        (["--scenarios=none"], "none"),
+        (["--no-scenarios"], "none"),
+    ],
+)
+def test_scenarios_are_brief_unless_all_or_none_are_asked_for(words, choice):
+    parsed = main.parse(["audit", *words])
+    assert isinstance(parsed, command.Audit) and parsed.extent.scenarios == choice
+    assert parsed.system == ("gain" if "gain" in words else "platoon")
 
 
 def test_without_flags_it_is_the_truth_about_a_platoon():

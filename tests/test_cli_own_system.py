@@ -94,7 +94,7 @@ def unhurried():
 
 def test_it_has_one_name_in_all_commands_and_its_runs_join_in_a_report(here, unhurried):
     place, noise = f"{here}.py:slow", ["--policy", "noise", "--sd", "0.2"]
-    tiny = ["--steps", 2, "--episodes", 6, "--no-assisted"]
+    tiny = ["--steps", 2, "--episodes", 6, "--no-assisted", "--no-scenarios"]
     assert command("train", place, *noise)[0] == 0  # to runs/slow-noise
     code, _, err = command("audit", "runs/slow-noise", *tiny)
     assert code == 2 and "names Python code as its system" in err

@@ -156,7 +156,7 @@ def test_an_audit_says_what_its_sensor_rounds_to_in_all_its_words(here, monkeypa
     for name, nothing in (("_attack_stages", []), ("_true_use", {}), ("_utility", ())):
         monkeypatch.setattr(engine, name, lambda *_, it=nothing: it)
     monkeypatch.setattr(Audit, "save_pictures", lambda audit, folder: [])
-    size = ["--episodes", 6, "--steps", 1, "--no-assisted"]
+    size = ["--episodes", 6, "--steps", 1, "--no-assisted", "--no-scenarios"]
     code, out, err = veil("audit", "gain", "--policy", "blind", *size, "--resolution", 0.5, "--out", "audit")
     assert code == 0, err
     found, said = Audit.load("audit"), sensing(*[(Field("level", resolution=0.5),)] * 2)

@@ -379,9 +379,12 @@ def test_a_trained_policy_is_audited_for_its_own_system_only(run):
         PolicyChoice(str(run / "nowhere")).check()
 
 
+WITHOUT = ("--no-assisted", "--no-scenarios")
+
+
 @pytest.mark.study
 def test_an_audit_reads_the_folder(run):
-    code, out, err = veil("audit", "gain", "--policy", run, "--steps", 3, "--episodes", 6, "--no-assisted")
+    code, out, err = veil("audit", "gain", "--policy", run, "--steps", 3, "--episodes", 6, *WITHOUT)
     assert code in (0, 3), err
     content = json.loads((run / "audit" / "audit.json").read_text())
     assert content["policy"] == "ResidualPolicy" and "Verdict" in out

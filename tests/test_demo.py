@@ -98,6 +98,11 @@ def test_five_lines_of_result_and_a_path(shown):
     assert len(lines) == 6 and lines[-1].endswith(str(folder / "report.html"))
     least = leaking().interval[0]
     assert f"learns at least {np.floor(1e3 * least) / 1e3:.3f} of 1.386 nats" in lines[0]
+    worst = certified().worst_scenario
+    floor = np.floor(1e3 * worst.low) / 1e3
+    assert (
+        f"as modelled, and at least {floor:.3f} in the worst of 2 other worlds (secrets between)" in lines[1]
+    )
     low, high = certified().interval
     assert f"learns {np.floor(1e3 * low) / 1e3:.3f} to {np.ceil(1e3 * high) / 1e3:.3f} of 1.386" in lines[1]
     best = max(row.accuracy.value for row in certified().attacks if row.role == "attack")

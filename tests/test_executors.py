@@ -246,7 +246,7 @@ def test_an_interrupt_in_one_stage_ends_the_others():
     assert ended in ([], [True])  # the second may never have begun
 
 
-SMALL = AuditSettings(steps=5, episodes=150)
+SMALL = AuditSettings(steps=5, episodes=150, scenarios="none")
 
 
 def test_an_audit_has_the_same_bits_whoever_computes_it_and_goes_on_with_what_is_kept(tmp_path, optimised):

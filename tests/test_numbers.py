@@ -14,6 +14,7 @@ from paper import (
     study_readings,
     study_recordings,
     study_workers,
+    study_worlds,
 )
 from paper.reproduction import pages
 from paper.reproduction.columns import BY_NAME
@@ -71,6 +72,19 @@ def test_the_tables_of_audits_are_those_of_their_study():
     assert study_audits.table(rows) in text_of("docs/audit.md")
 
 
+def test_the_table_of_ways_of_sharing_is_that_of_its_study():
+    cells = study_worlds.read()
+    assert study_worlds.table(cells) in text_of("docs/choosing.md")
+    assert (ROOT / study_worlds.PICTURE).exists() and study_worlds.PICTURE.name in text_of("docs/choosing.md")
+    platoon = [cell for cell in cells if cell.system == "platoon"]
+    assert platoon == study_worlds.platoon_cells(ROOT / "paper" / "audits.json")
+    for cell in cells:
+        assert 0.0 <= cell.worst_low <= cell.entropy + 1e-9 and 0.0 <= cell.low <= cell.entropy
+        if cell.worlds:
+            best = max(world.mean - 3.0 * world.error for world in cell.worlds)
+            assert cell.worst_low <= max(best, 0.0), "corrected for all attackers"
+
+
 def test_the_table_of_readings_is_that_of_its_study():
     content = study_readings.read()
     assert study_readings.table(content) in text_of("paper/deviations.md")
@@ -107,6 +121,7 @@ def test_files_of_results_are_strict_json():
         "results",
         "readings",
         "audits",
+        "worlds",
         "budget",
         "resolution",
         "workers",

@@ -33,7 +33,7 @@ def two():
 
 
 def test_an_audit_by_workers_has_the_bits_of_one_process(two, optimised):
-    system, settings = Gain(), AuditSettings(steps=5, episodes=150)
+    system, settings = Gain(), AuditSettings(steps=5, episodes=150, scenarios="none")
     policy = GaussianNoise(system, jnp.asarray([0.3]))
     here, there = audit(system, policy, settings), audit(system, policy, settings, executor=two)
     assert here.leakage == there.leakage and np.array_equal(here.realised, there.realised)
@@ -91,7 +91,7 @@ def test_other_versions_are_refused(two, monkeypatch):
 def test_ctrl_c_ends_a_command_and_the_same_command_goes_on(two, tmp_path):
     """In processes of their own, beside the workers of this one."""
     words = [sys.executable, "-m", "veil", "audit", "gain", "--policy", "noise", "--sd", "0.3"]
-    words += ["--episodes", "2048", "--workers", "1", "--out", str(tmp_path / "there")]
+    words += ["--no-scenarios", "--episodes", "2048", "--workers", "1", "--out", str(tmp_path / "there")]
     started = {"cwd": ROOT, "stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     first = subprocess.Popen(words, **started)
     parts = tmp_path / "there" / "parts"

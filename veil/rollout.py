@@ -60,6 +60,7 @@ def rollout(
     index: Int[Array, ""] | None = None,
     believed: Secret | None = None,
     given: Given | None = None,
+    scenario: Scenario | None = None,
 ) -> Record:
     """Play one episode.
 
@@ -72,9 +73,10 @@ def rollout(
         index: which secret of the world's prior; drawn from the prior if not given.
         believed: what the owner takes its secret for, in the terms of its model; the secret if not given.
         given: public data to replay.
+        scenario: whose active adversary and whose sensor there are; none and the modelled one if not given.
     """
     require_rows(system, steps)
-    policy = sensed(policy)
+    policy = sensed(policy, () if scenario is None else scenario.coarse)
     secret_key, start_key, run_key = jr.split(key, 3)
     if index is None:
         index = jr.categorical(secret_key, system.prior.log_masses).astype(jnp.int32)
@@ -90,6 +92,9 @@ def rollout(
             situation = eqx.tree_at(lambda it: it.external, situation, external)
         after, stage = share(policy, before, situation, seed=public_seed, key=draw_key, recorded=recorded)
         following = proceed(system, policy, situation, stage, key=world_key)
+        if scenario is not None:
+            moved = scenario.pushed(following.external, following.time)
+            following = eqx.tree_at(lambda it: it.external, following, moved)
         return (after, following), (situation.state, situation.external, stage.shared, stage.features)
 
     start = (first_belief(policy, public_seed), first)
@@ -133,6 +138,7 @@ def play(
         index=index,
         believed=believed,
         given=given,
+        scenario=scenario,
     )
 
 

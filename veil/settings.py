@@ -10,6 +10,8 @@ from typing import ClassVar, Literal, get_args
 
 from veil.registry import LEARNERS
 
+ScenarioChoice = Literal["brief", "full", "none"]
+
 
 @dataclass(frozen=True)
 class AuditSettings:
@@ -27,8 +29,8 @@ class AuditSettings:
     """Add no more episodes after this time, in seconds"""
     learned: bool = False
     """Train a model-free attacker as well (a minute or two more)"""
-    scenarios: bool = False
-    """Audit in scenarios that differ from the model as well (minutes)"""
+    scenarios: ScenarioChoice = field(default="brief", metadata={"alone": "full", "off": "none"})
+    """Audit where the plant is not the model: brief (a few such scenarios), full (all, minutes) or none"""
     assisted: bool = True
     """Include adversaries who know more than the threat model grants"""
     distortion_limit: float = 0.0
@@ -40,6 +42,8 @@ class AuditSettings:
         """Refuse what cannot be audited."""
         if self.steps < 1 or self.episodes < 2 or self.training < 64:
             raise ValueError("Give at least 1 step, 2 episodes and 64 training transcripts.")
+        if self.scenarios not in get_args(ScenarioChoice):
+            raise ValueError(f"scenarios is one of {', '.join(get_args(ScenarioChoice))}.")
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def _degree(line: Any, given: list[Marks], values: list[Any]) -> list[Marks]:
     """The degree of every number, or of an array as a whole where an operation mixes its numbers."""
     name, shapes = line.primitive.name, [out.aval.shape for out in line.outvars]
     if name == "convert_element_type" and not _keeps_digits(line):
-        return [2 * np.minimum(given[0], 1)]
+        return [np.asarray(2 * np.minimum(given[0], 1))]
     if name in MOVING:
         found = _carried(line, given, values)
         if found is not None:

@@ -121,7 +121,7 @@ def test_a_measure_of_ones_own_charges_a_step():
 
 def test_an_attack_of_ones_own_joins_the_audit():
     """The very likelihood of true data again: it gains what the exact observer gains."""
-    policy, options = Truth(GAIN), AuditSettings(steps=3, episodes=24)
+    policy, options = Truth(GAIN), AuditSettings(steps=3, episodes=24, scenarios="none")
     found = audit(GAIN, policy, options, attacks={"mine": Observer(GAIN, policy)})
     scores = {row.name: row.lower.value for row in found.attacks}
     assert scores["mine"] == scores["exact observer"] != 0.0

@@ -23,7 +23,7 @@ from veil.policies import (
 from veil.settings import AuditSettings
 from veil.systems import ColouredPlatoon, Gain, Platoon, System, finite_prior
 
-SMALL = AuditSettings(steps=5, episodes=60, assisted=False)
+SMALL = AuditSettings(steps=5, episodes=60, assisted=False, scenarios="none")
 
 
 class BentGain(Gain):
@@ -104,7 +104,9 @@ def test_true_data_are_audited_exactly():
 def test_one_secret_and_one_release_are_no_exception():
     system = Gain(prior=finite_prior([0.5]))
     found = audit(
-        system, GaussianNoise(system, jnp.asarray([0.3])), AuditSettings(steps=1, episodes=8, assisted=False)
+        system,
+        GaussianNoise(system, jnp.asarray([0.3])),
+        AuditSettings(steps=1, episodes=8, assisted=False, scenarios="none"),
     )
     assert found.verdict.name == "certifiable" and found.leakage.entropy == 0.0
     assert found.leakage.high == 0.0 and found.chance == 1.0

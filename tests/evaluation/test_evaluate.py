@@ -23,7 +23,7 @@ from veil.systems.base import Scenario
 from veil.systems.scenarios import misjudged_secret, nominal
 
 SYSTEM = Gain()
-SETTINGS = AuditSettings(steps=12, episodes=240, seed=3)
+SETTINGS = AuditSettings(steps=12, episodes=240, seed=3, scenarios="none")
 
 
 @pytest.fixture(scope="module")

@@ -61,6 +61,9 @@ def test_the_numbers_of_the_json_are_those_of_the_audit(tmp_path):
     assert content["gate"]["calibration_limit"] is None and content["gate"]["method"] == "filter"
     assert [row["step"] for row in content["times"]] == [1, 5, 10, 20, 50]
     assert [row["name"] for row in content["scenarios"]] == ["secrets between", "idm drivers"]
+    worst, found = content["worst_scenario"], KINDS["uneven_prior"].worst_scenario
+    assert (worst["name"], worst["attacker"], worst["attackers"]) == ("secrets between", "learned", 3)
+    assert worst["at_least"] == found.low < worst["lower"] == 0.23 and worst["confidence"] > 0.998
     quantiles = {row["fraction"]: row["nats"] for row in content["realised"]["quantiles"]}
     assert quantiles[0.99] == pytest.approx(np.quantile(KINDS["uneven_prior"].realised, 0.99))
     assert np.shape(content["curves"]["posterior"]) == (3, 50)

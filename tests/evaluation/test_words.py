@@ -175,8 +175,13 @@ def test_a_verdict_names_what_is_proven_then_the_worst_scenario_then_the_cost():
     low = 0.23 - stats.norm.isf(stats.norm.sf(3.0) / 3) * 0.004
     said = audit.sentence
     worst = (
-        f"; worst scenario: secrets between, where “learned” gains at least {math.floor(1e3 * low) / 1e3:.3f}"
+        f"; worst scenario of 2: secrets between, where “learned” gains at least "
+        f"{math.floor(1e3 * low) / 1e3:.3f} nats"
     )
+    found = audit.worst_scenario
+    assert found.low == pytest.approx(low) and (found.tried, found.scenarios) == (3, 2)
+    assert any("three attackers in all" in line and "99.87 %" in line for line in audit.threat_model)
+    assert "; more may leak there" in said and "three attackers" not in KINDS["certifiable"].threat_model[2]
     assert said.startswith("leaks at least 0.292 nats") and worst in said
     assert said.index("at most") < said.index("worst scenario") < said.index("the cost changes by +1.30 %")
     assert said in audit.summary() and "scenario" not in KINDS["certifiable"].sentence

@@ -113,7 +113,7 @@ def test_one_capacity_is_audited_exactly():
     system = Building(finite_prior([(0.1, 6.0, 20.0), (0.2, 12.0, 21.5)]), envelope=False)
     assert sees_state(system, Truth(system))
     found = audit(
-        system, Truth(system), AuditSettings(steps=12, episodes=60, scenarios=False, assisted=False)
+        system, Truth(system), AuditSettings(steps=12, episodes=60, scenarios="none", assisted=False)
     )
     assert found.method == "exact transition densities" and found.verdict.certified
     assert found.nouns.candidate == "building" and found.private == ("people",)

@@ -32,6 +32,7 @@ from veil.systems import (
 from veil.systems.base import Scenario
 from veil.systems.platoon import coloured_noise, fit_gains
 from veil.systems.scenarios import (
+    brief_scenarios,
     misjudged_secret,
     more_noise,
     nominal,
@@ -224,11 +225,17 @@ def test_a_telling_start_ignores_a_number_that_all_secrets_share():
     np.testing.assert_allclose(means.std(0), 0.5 * np.hypot([0.5, 1.0], [0.02, 0.1]), rtol=1e-3)
 
 
-def test_a_platoon_has_six_other_scenarios(platoon_scenarios):
-    assert list(platoon_scenarios) == [
-        *("idm drivers", "coloured noise", "misjudged secret"),
-        *("secrets between", "secrets outside", "telling start"),
-    ]
+GENERAL = [
+    *("misjudged secret", "overrated secret", "secrets between", "secrets outside", "telling start"),
+    "more noise",
+    *("noise by secret", "coloured noise", "heavy tails", "drifting secret", "coarse sensor"),
+    *(f"active adversary, {kind}" for kind in ("steps", "sines", "binary sequence")),
+]
+
+
+def test_a_platoon_has_its_own_other_scenarios_and_the_general_ones(platoon_scenarios):
+    general = [name for name in GENERAL if name != "coloured noise"]
+    assert list(platoon_scenarios) == ["idm drivers", "coloured noise", *general]
 
 
 @pytest.mark.parametrize("name", ["idm drivers", "secrets between"])
@@ -246,8 +253,7 @@ def test_an_owner_sees_the_leading_coordinates_of_a_larger_state(platoon_scenari
 
 def test_any_system_has_other_scenarios():
     scenarios = other_scenarios(GAIN)
-    names = ["misjudged secret", "secrets between", "secrets outside", "telling start", "more noise"]
-    assert [scenario.name for scenario in scenarios] == names
+    assert [scenario.name for scenario in scenarios] == GENERAL
     law = more_noise(GAIN).plant.transition(jnp.array([0.5]), jnp.array([1.0]), jnp.array([0.0]))
     np.testing.assert_allclose(law.scale, [[1.5 * 0.3]], rtol=1e-6)
 
@@ -274,8 +280,8 @@ class Offering(Gain):
 
 
 def test_a_system_may_offer_its_own_scenarios():
-    names = ["quiet", "misjudged secret", "secrets between", "secrets outside", "telling start"]
-    assert [scenario.name for scenario in other_scenarios(Offering())] == names
+    assert [scenario.name for scenario in other_scenarios(Offering())] == ["quiet", *GENERAL]
+    assert [scenario.name for scenario in brief_scenarios(Offering(), 6)][:2] == ["quiet", "noise by secret"]
     assert [scenario.name for scenario in plants(Offering())][2:] == ["quiet"]
 
 

@@ -86,7 +86,7 @@ def test_a_run_longer_than_the_series_is_refused_with_the_number_of_steps_there_
     with pytest.raises(ValueError, match="asked for are 9"):
         played(system, Truth)
     with pytest.raises(ValueError, match="asked for are 12"):
-        audit(system, Truth(system), AuditSettings(steps=12, episodes=30))
+        audit(system, Truth(system), AuditSettings(steps=12, episodes=30, scenarios="none"))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,11 @@ def test_costs_are_added_up_by_weight_and_reported_by_part():
     """The table of an audit against sums over the transcripts in numpy."""
     system = flat()
     made = evaluate(system, Truth(system), settings=AuditSettings(steps=STEPS, episodes=30, seed=2))
-    found = audit(system, Truth(system), AuditSettings(steps=STEPS, episodes=30, seed=2, assisted=False))
+    found = audit(
+        system,
+        Truth(system),
+        AuditSettings(steps=STEPS, episodes=30, seed=2, assisted=False, scenarios="none"),
+    )
     states, external = np.asarray(made.records.states), np.asarray(made.records.public.external)
     parts = {
         "energy": external[:, :, 0],

@@ -311,6 +311,8 @@ BENT = 1e-6  # sd of a step's noise by which a prediction may be off there
 def straight(model: SelfModel, known: Tracked, external: External) -> Bool[Array, ""]:
     """Whether the next state is affine in what is not known of this one, within five standard deviations.
 
+    Its noise must not depend on it.
+
     Looked at along the columns of a root of the covariance, √n times as far for n coordinates that are not
     read: a limit that acts on any linear combination within five standard deviations then shows.
 
@@ -330,11 +332,17 @@ def straight(model: SelfModel, known: Tracked, external: External) -> Bool[Array
             state = known.mean + place * FAR * size**0.5 * direction
             return model.system.transition(model.secret, state, external).mean
 
+        def spread(place: float) -> Array:
+            state = known.mean + place * FAR * size**0.5 * direction
+            return model.system.transition(model.secret, state, external).scale
+
         slope = jax.jvp(
             lambda x: model.system.transition(model.secret, x, external).mean, (known.mean,), (direction,)
         )[1]
         away = FAR * size**0.5 * slope
-        return jnp.maximum(jnp.abs(mean(1.0) - law.mean - away), jnp.abs(mean(-1.0) - law.mean + away))
+        other = jnp.maximum(jnp.abs(spread(1.0) - law.scale), jnp.abs(spread(-1.0) - law.scale))
+        moved = jnp.maximum(jnp.abs(mean(1.0) - law.mean - away), jnp.abs(mean(-1.0) - law.mean + away))
+        return jnp.maximum(moved, jnp.max(other, axis=1))
 
     worst = jnp.max(jax.vmap(bend)(root.T), axis=0)
     sd = jnp.sqrt(jnp.diagonal(law.covariance))

@@ -217,6 +217,10 @@ def learned_by_adversary(found: "Found") -> str:
         amount = "nothing is certified: assume that everything may leak"
     else:
         amount = f"learns at least {at_least(low)} of {entropy:.3f} nats"
+    worst = found.worst_scenario
+    if worst is not None:
+        amount += f" as modelled, and at least {at_least(worst.low)} in the worst of {worst.scenarios} other "
+        amount += f"worlds ({worst.scenario.name})"
     return f"an adversary {guess}; {amount}."
 
 

@@ -83,6 +83,8 @@ class Setting:
         note: the default in words, if they say more than its value; None if they do not.
         positional: whether it is given without a flag.
         choices: all values that there are, if they can be listed.
+        alone: the value that its flag has if none of the choices follows; empty if one must follow.
+        off: the value that `--no-` before its name stands for; empty if that is not possible.
     """
 
     name: str
@@ -95,6 +97,8 @@ class Setting:
     note: str | None = None
     positional: bool = False
     choices: tuple[str, ...] = ()
+    alone: str = ""
+    off: str = ""
 
     @property
     def flag(self) -> str:
@@ -143,7 +147,9 @@ def settings(kind: type, usual: object = None, group: str = "") -> tuple[Setting
             known = parameters(registry, group or field.name)
             parts += [replace(one, default=given.get(one.name)) for one in known]
         else:
-            own.append(_setting(field.name, hint, marks, default, texts.get(field.name, ""), group))
+            made = _setting(field.name, hint, marks, default, texts.get(field.name, ""), group)
+            words = {name: field.metadata[name] for name in ("alone", "off") if name in field.metadata}
+            own.append(replace(made, **words))
     unique = dict[str, Setting]()
     for one in (*own, *parts):
         unique.setdefault(one.name, one)
@@ -300,7 +306,7 @@ def read_words(known: Sequence[Setting], arguments: Sequence[str]) -> Given:
 def _named(known: Sequence[Setting], word: str) -> Setting:
     """The setting of a flag."""
     flags = {one.flag: one for one in known if not one.positional}
-    flags |= {f"--no-{one.flag[2:]}": one for one in flags.values() if one.kind is bool}
+    flags |= {f"--no-{one.flag[2:]}": one for one in flags.values() if one.kind is bool or one.off}
     kebab = word.replace("_", "-")
     if kebab in flags:
         return flags[kebab]
@@ -309,8 +315,13 @@ def _named(known: Sequence[Setting], word: str) -> Setting:
 
 def _taken(setting: Setting, name: str, words: list[str]) -> list[str]:
     """The values of a flag, taken from the words behind it."""
+    named = name.replace("_", "-") == setting.flag
     if setting.kind is bool:
-        return ["false" if name.replace("_", "-") != setting.flag else "true"]
+        return ["true" if named else "false"]
+    if not named:
+        return [setting.off]
+    if setting.alone and (not words or words[0] not in setting.choices):
+        return [setting.alone]
     count = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
     if not setting.many and count == 0:
         raise Mistake(f"{name} needs a value, {setting.expected}.")

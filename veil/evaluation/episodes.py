@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -168,6 +168,7 @@ def side_by_side(
 
 def play_batch(scenario: Scenario, policy: Policy, steps: int, numbers: Int[Array, " B"], key: Key) -> Record:
     """Play these episodes. One by one where a replay must find the same bits."""
+    scenario = _nameless(scenario)
     if not has_features(policy):
         return _play_together(scenario, policy, steps, numbers, key)
     system = scenario.plant
@@ -175,6 +176,11 @@ def play_batch(scenario: Scenario, policy: Policy, steps: int, numbers: Int[Arra
     external = jnp.zeros((*shape, len(system.first_external())), dtype)
     shared = jnp.zeros((*shape, len(system.shared_fields)), dtype)
     return _play_or_replay(scenario, policy, numbers, key, jnp.asarray(False), external, shared)
+
+
+def _nameless(scenario: Scenario) -> Scenario:
+    """The scenario without its name, so that those which differ in numbers only are one program."""
+    return replace(scenario, name="")
 
 
 @eqx.filter_jit
@@ -249,7 +255,7 @@ def replay_batch(scenario: Scenario, policy: Policy, public: Transcript) -> Bool
     """
     seeds, key = public.public_seed.astype(jnp.int32), jr.key(0)
     again = _play_or_replay(
-        scenario,
+        _nameless(scenario),
         policy,
         seeds,
         key,

@@ -240,21 +240,26 @@ def emitted(policy: Policy, shared: Shared) -> Shared:
     return to_grid(shared, grid) if any(grid) else shared
 
 
-def sensed(policy: Policy) -> Policy:
+def sensed(policy: Policy, coarse: Grid = ()) -> Policy:
     """The policy as it runs: it reads rounded states, and emits its releases on a public grid.
 
     Every program that plays, replays, follows or shares calls this, so that a policy is written for numbers
     as they are and holds for numbers as they are read and sent. Where no field of the system has a resolution
     it is the policy itself. Applied twice it is the same. Of a policy around another one (a budget, a
     repetition), the inner one is put behind the sensor.
+
+    Args:
+        policy: any policy.
+        coarse: steps that the sensor really rounds to, which the policy does not know; by default those of
+            its system.
     """
     if isinstance(policy, Sensed):
-        return policy
+        return Sensed(policy.inner, coarse) if coarse else policy
     inner = getattr(policy, "inner", None)
     if isinstance(inner, Policy):
-        behind = sensed(inner)
+        behind = sensed(inner, coarse)
         return policy if behind is inner else eqx.tree_at(lambda whole: whole.inner, policy, behind)
-    return Sensed(policy) if has_resolution(policy.system) else policy
+    return Sensed(policy, coarse) if coarse or has_resolution(policy.system) else policy
 
 
 def with_sensor(policy: Policy, resolution: float | Mapping[str, float]) -> Policy:
@@ -275,12 +280,23 @@ def with_sensor(policy: Policy, resolution: float | Mapping[str, float]) -> Poli
 
 
 class Sensed(Wrapping):
-    """The inner policy, reading rounded states and emitting on the public grid."""
+    """The inner policy, reading rounded states and emitting on the public grid.
+
+    Attributes:
+        inner: the policy.
+        coarse: steps that states are rounded to instead of those of its system; empty for those.
+    """
 
     inner: Policy
+    coarse: Grid = eqx.field(static=True)
 
-    def __init__(self, inner: Policy):
-        self.inner = inner
+    def __init__(self, inner: Policy, coarse: Grid = ()):
+        self.inner, self.coarse = inner, coarse
+
+    @property
+    def states(self) -> Grid:
+        """The steps that states are rounded to."""
+        return self.coarse or state_grid(self.system)
 
     @property
     def has_belief(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -300,12 +316,12 @@ class Sensed(Wrapping):
     def kernel(self, features: Features, external: External, time: Time) -> "SensedKernel":
         """The inner kernel behind the sensor."""
         inner = self.inner.kernel(features, external, time)
-        return SensedKernel(inner, state_grid(self.system), output_grid(self.system))
+        return SensedKernel(inner, self.states, output_grid(self.system))
 
     def decide(self, features: Features, external: External, time: Time) -> Decision:
         """The inner decision, with its kernel behind the sensor."""
         made = self.inner.decide(features, external, time)
-        kernel = SensedKernel(made.opened(), state_grid(self.system), output_grid(self.system))
+        kernel = SensedKernel(made.opened(), self.states, output_grid(self.system))
         value = None if made.value is None else emitted(self, made.value)
         return Decision(kernel, made.charge, made.open, made.withheld, made.blur, value)
 
@@ -325,7 +341,7 @@ class Sensed(Wrapping):
         return self.inner.coast_memory(memory, external)
 
     def _read(self, state: State) -> State:
-        return to_grid(state, state_grid(self.system))
+        return to_grid(state, self.states)
 
 
 class SensedKernel(Kernel):

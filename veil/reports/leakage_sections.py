@@ -320,8 +320,8 @@ def _not_tried(source: Source) -> tuple[Block, ...]:
     if source.audit.scenarios:
         return ()
     said = (
-        "This was not tried. Scenarios in which the system, its noise or what the owner believes differs "
-        "from the model take several minutes:"
+        "This was not tried. Scenarios are worlds in which the system, its noise, its inputs or what the "
+        "owner believes differ from the model. All of them take several minutes:"
     )
     return (Missing(said, source.audit_command("--scenarios")),)
 
@@ -330,12 +330,13 @@ def _worst_scenarios(audits: list[tuple[str, Audit]]) -> tuple[Block, ...]:
     """A sentence for each run."""
     lines = []
     for name, audit in audits:
-        if audit.worst_scenario is not None:
-            scenario, row = audit.worst_scenario
+        worst = audit.worst_scenario
+        if worst is not None:
             whose = f" for “{name}”" if len(audits) > 1 else ""
             lines.append(
-                f"The worst scenario{whose} is “{scenario.name}”: the attacker “{row.name}” learns at least "
-                f"{words.mean_text(row.lower)} of {scenario.entropy:.3f} nats."
+                f"The worst scenario{whose} is “{worst.scenario.name}”: the attacker “{worst.attack.name}” "
+                f"learns at least {words.at_least(worst.low)} of {worst.scenario.entropy:.3f} nats "
+                f"(corrected for {worst.tried} attackers in {worst.scenarios} scenarios)."
             )
     return (Text(lines[0]),) if len(lines) == 1 else (Bullets(tuple(lines)),) if lines else ()
 

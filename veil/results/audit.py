@@ -26,6 +26,7 @@ from veil.results.parts import (
     ResultError,
     ScenarioResult,
     Verdict,
+    WorstScenario,
     each,
     leakage_from_dict,
     leakage_to_dict,
@@ -33,8 +34,9 @@ from veil.results.parts import (
     same_result,
     text_of,
     utility_to_dict,
+    worst_of,
 )
-from veil.stats import CONFIDENCE, ERRORS, MISSED, Leakage, Mean, reliability_bins, several, stratified_mean
+from veil.stats import CONFIDENCE, ERRORS, MISSED, Leakage, Mean, reliability_bins, stratified_mean
 from veil.systems.base import Nouns
 from veil.version import __version__
 
@@ -189,11 +191,9 @@ class Audit:
         return max(self.fair_attacks, key=lambda row: row.accuracy.value, default=None)
 
     @property
-    def worst_scenario(self) -> tuple[ScenarioResult, AttackResult] | None:
-        """The scenario in which an attacker gains most, and that attacker; None where none was tried."""
-        tried = [(scenario, row) for scenario in self.scenarios for row in scenario.attacks]
-        known = [pair for pair in tried if math.isfinite(pair[1].lower.value)]
-        return max(known, key=lambda pair: pair[1].lower.value, default=None)
+    def worst_scenario(self) -> WorstScenario | None:
+        """The scenario in which an attacker is proven to gain most; None where no attacker was tried."""
+        return worst_of(self.scenarios)
 
     @property
     def worst_episodes(self) -> tuple[float, float]:
@@ -297,7 +297,7 @@ class Audit:
             "states or the private random numbers.",
             self.sensing,
             "The plant is taken to be the model. What leaks where it is not is outside"
-            + ("; some such scenarios were tried as examples." if self.scenarios else "."),
+            + (f". {self._tried()}" if self.worst_scenario else "."),
             "Outside: an adversary who knows the first state x_1, or anything else about the states.",
             "Outside: several episodes of the same secret. They add up: n of them, each begun anew, leak at "
             "most n times as much as one.",
@@ -357,13 +357,22 @@ class Audit:
         worst = self.worst_scenario
         if worst is None:
             return ""
-        scenario, row = worst
-        tried = sum(len(one.attacks) for one in self.scenarios)
-        low = row.lower.low(several(tried))
-        if low < LEAST:
-            return f"worst scenario: {scenario.name}, where no attacker proves a leak"
+        begin = f"worst scenario of {worst.scenarios}: {worst.scenario.name}"
+        if worst.low < LEAST:
+            return f"{begin}, where no attacker proves a leak"
+        whole, all_there_is = worst.scenario.entropy, self.leakage.entropy
+        other = "" if abs(whole - all_there_is) < LEAST else f" of {whole:.3f}"
+        gained = f"“{worst.attack.name}” gains at least {text.nats(worst.low, up=False)}{other}"
+        return f"{begin}, where {gained}; more may leak there"
+
+    def _tried(self) -> str:
+        worst = self.worst_scenario
+        assert worst is not None  # asked before
+        where = text.count(worst.scenarios) + (" scenario" if worst.scenarios == 1 else " scenarios")
         return (
-            f"worst scenario: {scenario.name}, where “{row.name}” gains at least {text.nats(low, up=False)}"
+            f"It was attacked in {where}, by {text.count(worst.tried)} attackers in all. What each gains "
+            f"is a lower bound; all of them hold together with {CONFIDENCE} confidence (Bonferroni, normal "
+            "approximation)."
         )
 
     def _cost(self) -> str:
@@ -418,8 +427,8 @@ class Audit:
             right = f"{text.accuracy_text(best)}, by chance {text.percent(self.chance)}"
             rows.append(("best guess is right", f"{right} ({best.name})"))
         if worst is not None:
-            gain = f"{text.mean_text(worst[1].lower)} nats ({worst[0].name}, {worst[1].name})"
-            rows.append(("worst scenario, at least", gain))
+            gain = f"{text.nats(worst.low, up=False)} ({worst.scenario.name}, {worst.attack.name})"
+            rows.append((f"worst of {worst.scenarios} scenarios, at least", gain))
         for row in self.utility[:8]:
             against = f", {text.change_text(row)} against true data" if row.change else ""
             rows.append((row.name, f"{text.mean_text(row.value)} {row.unit}".strip() + against))
@@ -475,6 +484,7 @@ class Audit:
                 "not_finite": len(self.realised) - len(known),
             },
             "scenarios": [row.to_dict() for row in self.scenarios],
+            "worst_scenario": self.worst_scenario and self.worst_scenario.to_dict(),
             "threat_model": self.threat_model,
             "nouns": asdict(self.nouns),
             "command": {"system": self.place, "policy": self.policy_flags},

@@ -5,14 +5,14 @@ where it is a standard error.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from veil.settings import FrontierGoal
-from veil.stats import ERRORS, Leakage, Mean, Rate
+from veil.stats import ERRORS, MISSED, Leakage, Mean, Rate, several
 
 Line = dict[str, Any]
 
@@ -321,6 +321,47 @@ class ScenarioResult:
             float(line["entropy"]),
             float(line["chance"]),
         )
+
+
+@dataclass(frozen=True)
+class WorstScenario:
+    """The scenario in which an attacker is proven to gain most.
+
+    Attributes:
+        scenario: which.
+        attack: of the attacker who gains most there.
+        low: what it gains at least, nats, corrected for the number of attackers; never below zero.
+        tried: attackers in all scenarios together.
+        scenarios: that were tried.
+    """
+
+    scenario: ScenarioResult
+    attack: AttackResult
+    low: float
+    tried: int
+    scenarios: int
+
+    def to_dict(self) -> Line:
+        """As in audit.json."""
+        line = {"name": self.scenario.name, "attacker": self.attack.name, "at_least": self.low}
+        line |= mean_to_dict("lower", self.attack.lower) | {"entropy": self.scenario.entropy}
+        return line | {"scenarios": self.scenarios, "attackers": self.tried, "confidence": 1.0 - MISSED}
+
+
+def worst_of(scenarios: Sequence[ScenarioResult]) -> WorstScenario | None:
+    """The scenario in which an attacker is proven to gain most; None where no attacker was tried.
+
+    Every attacker of every scenario is one test. Each lower end is as many standard errors below its mean as
+    makes all of them right together with the confidence of a single one (Bonferroni).
+    """
+    tried = [(scenario, row) for scenario in scenarios for row in scenario.attacks]
+    errors = several(len(tried))
+    ends = [(row.lower.low(errors), scenario, row) for scenario, row in tried]
+    known = [found for found in ends if math.isfinite(found[0])]
+    if not known:
+        return None
+    low, scenario, row = max(known, key=lambda found: found[0])
+    return WorstScenario(scenario, row, max(low, 0.0), len(tried), len(scenarios))
 
 
 @dataclass(frozen=True)

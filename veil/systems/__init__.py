@@ -4,16 +4,18 @@ from veil.systems.base import CostPart, Nouns, Prior, Scenario, System, finite_p
 from veil.systems.battery import Battery
 from veil.systems.building import Building
 from veil.systems.coloured import WithColouredNoise
+from veil.systems.disturbed import WithDrift, WithHeavyTails
 from veil.systems.driver import Driver, IdmDriver
 from veil.systems.gain import Gain
 from veil.systems.metered_building import MeteredBuilding
 from veil.systems.platoon import ColouredPlatoon, IdmPlatoon, Platoon
-from veil.systems.scenarios import nominal, other_scenarios
+from veil.systems.scenarios import brief_scenarios, nominal, other_scenarios
 from veil.systems.series import Field, Series
 from veil.systems.variants import (
     KnownStart,
     WithInitial,
     WithNoise,
+    WithNoiseBySecret,
     WithPrior,
     WithResolution,
     WithSeries,
@@ -56,11 +58,15 @@ __all__ = [
     "System",
     "WanderingLeader",
     "WithColouredNoise",
+    "WithDrift",
+    "WithHeavyTails",
     "WithInitial",
     "WithNoise",
+    "WithNoiseBySecret",
     "WithPrior",
     "WithResolution",
     "WithSeries",
+    "brief_scenarios",
     "finite_prior",
     "fuel_rate",
     "name_of",

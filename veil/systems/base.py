@@ -423,12 +423,18 @@ class Scenario(eqx.Module):
         plant: the true system; its prior lists the true secrets, in the order of the classes.
         believed: per true secret, what the owner takes it for in the terms of its own model.
         error: relative sd of the owner's error; each episode and number of a secret has its own.
+        push: what an active adversary adds to the public input after each release, one row per step and one
+            number per field of w but the clock; w stays in the ranges of its fields. None for nobody.
+        coarse: steps that the sensor really rounds to, one per coordinate of the owner's state, where they
+            are not those of the model; empty for a sensor as modelled.
     """
 
     name: str = eqx.field(static=True)
     plant: System
     believed: Float[Array, "K P"]
     error: Scalar = eqx.field(default=0.0, converter=as_number)
+    push: Float[Array, "S E"] | None = None
+    coarse: Grid = eqx.field(static=True, default=())
 
     def __check_init__(self):
         if self.believed.shape[0] != self.plant.prior.secrets.shape[0]:
@@ -436,6 +442,24 @@ class Scenario(eqx.Module):
                 f"Give one believed secret per secret of the plant: {self.plant.prior.secrets.shape[0]}, "
                 f"not {self.believed.shape[0]}."
             )
+
+    def pushed(self, external: External, time: Int[Array, ""]) -> External:
+        """The input after the active adversary has added its part, which is known to everybody.
+
+        Args:
+            external: w, as the environment answers.
+            time: number of the step that it belongs to, from 1.
+        """
+        if self.push is None:
+            return external
+        fields = self.plant.input_fields[: self.push.shape[1]]
+        low, high = (
+            jnp.asarray([getattr(one, end) for one in fields], external.dtype) for end in ("low", "high")
+        )
+        row = self.push[jnp.clip(time - 1, 0, self.push.shape[0] - 1)].astype(external.dtype)
+        own = external[: len(fields)]
+        moved = jnp.where(row == 0.0, own, jnp.clip(own + row, low, high))
+        return jnp.concatenate([moved, external[len(fields) :]])
 
     def taken_for(self, index: Int[Array, ""], *, key: Key) -> Secret:
         """What the owner of secret `index` takes it for in one episode."""

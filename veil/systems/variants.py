@@ -1,5 +1,6 @@
 """Any system with one thing changed: its prior, its sensor, its noise, its start."""
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -114,6 +115,57 @@ class Variant(System):
     ) -> Float[Array, " Q"]:
         """As in the inner system."""
         return self.inner.quantities(states, external, shared)
+
+
+class WithHidden(Variant):
+    """A system with further coordinates of the state, behind those of the inner one; nothing shows them."""
+
+    @property
+    def prior(self) -> Prior:
+        """As in the inner system."""
+        return self.inner.prior
+
+    @property
+    @abc.abstractmethod
+    def hidden_fields(self) -> tuple[Field, ...]:
+        """The fields of the further coordinates."""
+
+    @property
+    def state_fields(self) -> tuple[Field, ...]:
+        """The inner fields, then the hidden ones."""
+        return (*self.inner.state_fields, *self.hidden_fields)
+
+    def cost(
+        self, secret: Secret, state: State, after: State, shared: Shared, external: External
+    ) -> Scalar | Mapping[str, Scalar]:
+        """The inner cost, which does not see the hidden coordinates."""
+        return self.inner.cost(secret, self.shown(state), self.shown(after), shared, external)
+
+    def distortion(self, state: State, shared: Shared) -> Scalar:
+        """The inner distortion, which does not see the hidden coordinates."""
+        return self.inner.distortion(self.shown(state), shared)
+
+    def output(self, state: State) -> Shared:
+        """The inner output, which does not see the hidden coordinates."""
+        return self.inner.output(self.shown(state))
+
+    def quantities(
+        self, states: Float[Array, "T_plus_1 N"], external: Float[Array, "T E"], shared: Float[Array, "T Y"]
+    ) -> Float[Array, " Q"]:
+        """The inner quantities, which do not see the hidden coordinates."""
+        return self.inner.quantities(states[:, : len(self.inner.state_fields)], external, shared)
+
+    def shown(self, state: State) -> Float[Array, " M"]:
+        """The inner system's part of the state."""
+        return state[: len(self.inner.state_fields)]
+
+
+def stacked_law(shown: Gaussian, hidden: Gaussian) -> Gaussian:
+    """The law of two independent parts of a state, one behind the other."""
+    first, second = shown.mean.shape[0], hidden.mean.shape[0]
+    scale = jnp.zeros((first + second,) * 2, shown.scale.dtype)
+    scale = scale.at[:first, :first].set(shown.scale).at[first:, first:].set(hidden.scale)
+    return Gaussian(jnp.concatenate([shown.mean, hidden.mean]), scale)
 
 
 class WithPrior(Variant):
@@ -296,6 +348,39 @@ class WithNoise(Variant):
         """The inner system's mean, a multiple of its scale."""
         law = self.inner.transition(secret, state, external)
         return Gaussian(law.mean, self.factor.reshape(-1, 1) * law.scale)
+
+
+class WithNoiseBySecret(Variant):
+    """A system whose noise depends on the secret: for secret k it has `factors[k]` times the noise.
+
+    Attributes:
+        inner: the system.
+        factors: one per secret of the prior, in its order; all of them 1 for the inner system itself.
+    """
+
+    inner: System
+    factors: Float[Array, " K"]
+
+    def __init__(self, inner: System, factors: ArrayLike | Sequence):
+        secrets, given = inner.prior.secrets, jnp.asarray(factors, inner.prior.secrets.dtype)
+        if given.shape != secrets.shape[:1]:
+            raise ValueError(f"Give one factor per secret, {secrets.shape[0]}; got the shape {given.shape}.")
+        self.inner, self.factors = inner, given
+
+    @property
+    def prior(self) -> Prior:
+        """As in the inner system."""
+        return self.inner.prior
+
+    def initial(self, secret: Secret) -> Gaussian:
+        """As in the inner system."""
+        return self.inner.initial(secret)
+
+    def transition(self, secret: Secret, state: State, external: External) -> Gaussian:
+        """The inner system's mean, and its scale times the factor of this secret."""
+        own = jnp.argmin(jnp.sum((self.prior.secrets - secret[None, :]) ** 2, axis=1))
+        law = self.inner.transition(secret, state, external)
+        return Gaussian(law.mean, self.factors[own] * law.scale)
 
 
 class WithInitial(Variant):

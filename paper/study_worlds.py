@@ -1,0 +1,261 @@
+"""Which way of sharing to take: nominal leakage, the worst other world and distortion, side by side.
+
+The platoon, the building and the battery under noise, transport, the counterfactual policy and the twin, the
+platoon also under a learned policy. What they leak as modelled is in `audits.json` and `systems.json`. What
+the twin leaks, and what attackers gain in other worlds, is measured here. `worlds.json` has the numbers,
+`pictures/which_policy.png` shows them.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+import tyro
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from paper import study_audits, study_systems
+from veil.evaluation.audit import try_scenarios
+from veil.evaluation.evaluate import evaluate
+from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
+from veil.policies import Policy, Twin
+from veil.results.parts import BELIEVED, worst_of
+from veil.results.text import at_least, at_most
+from veil.settings import AuditSettings
+from veil.stats import ERRORS, stratified_mean
+from veil.systems import Battery, Building, Platoon, System
+from veil.types import as_float64
+
+PAGE, PICTURE = Path("paper/worlds.json"), Path("paper/pictures/which_policy.png")
+
+MAKE = {"platoon": Platoon, "building": Building, "battery": Battery}
+
+STEPS = {"building": 24, "battery": 30}
+
+DISTORTION = {"platoon": "√(3 (m/s)² + m²)", "building": "K", "battery": "mV and ‰ of charge"}
+
+
+@dataclass(frozen=True)
+class World:
+    """What an attacker gains in one world.
+
+    Attributes:
+        name: of the world.
+        mean: mean score of the best attacker there, nats.
+        error: its standard error.
+    """
+
+    name: str
+    mean: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One policy on one system.
+
+    Attributes:
+        system: its name.
+        policy: its name in the table.
+        entropy: H(q), nats.
+        low: nats that are proven to leak as modelled.
+        high: nats that leak at most as modelled; None where that is not certified.
+        distortion: mean per step as modelled, in the unit of the system.
+        worst: name of the worst world.
+        worst_low: nats that are proven to leak there, corrected for all attackers.
+        worlds: every world that was tried here; none for the platoon.
+        episodes: of the nominal audit.
+    """
+
+    system: str
+    policy: str
+    entropy: float
+    low: float
+    high: float | None
+    distortion: float
+    worst: str
+    worst_low: float
+    worlds: tuple[World, ...]
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Study:
+    """Compare ways of sharing in the model and in other worlds."""
+
+    out: Path = PAGE
+    """file to write; cells that it has are kept"""
+    picture: Path = PICTURE
+    """file of the picture"""
+    audits: Path = study_audits.PAGE
+    """file of the audits of the platoon"""
+    episodes: int = 256
+    """episodes of the nominal audit of a twin"""
+
+    def main(self) -> None:
+        """Measure what is missing, write, draw."""
+        done = {(cell.system, cell.policy): cell for cell in read(self.out)} if self.out.exists() else {}
+        done |= {("platoon", cell.policy): cell for cell in platoon_cells(self.audits)}
+        for name in STEPS:
+            with jax.enable_x64(True):
+                system = as_float64(MAKE[name]())
+            for title, policy in policies(name, system).items():
+                if (name, title) not in done:
+                    done[name, title] = measured(name, title, policy, self.episodes)
+                    print(line(done[name, title]), flush=True)
+                    write(self.out, list(done.values()))
+        cells = list(done.values())
+        write(self.out, cells)
+        draw(cells).savefig(self.picture, dpi=130)
+        print(table(cells))
+
+
+PLATOON = ("truth", "noise", "transport", "counterfactual", "twin", "learned")
+
+
+def platoon_cells(path: Path) -> list[Cell]:
+    """The cells of the platoon, from the study of its audits."""
+    known = {"truth": "true data"}
+    rows = study_audits.read(path)
+    return [_platoon_cell(known.get(name, name), rows[name]) for name in PLATOON if name in rows]
+
+
+def _platoon_cell(title: str, row: study_audits.Row) -> Cell:
+    error = row.error or 0.0
+    high = row.limit if row.upper is None or row.limit is not None else row.upper + ERRORS * error
+    return Cell(
+        system="platoon",
+        policy=title,
+        entropy=float(np.log(4.0)),
+        low=max(row.lower - ERRORS * error, 0.0),
+        high=high,
+        distortion=row.distortion,
+        worst=row.worst,
+        worst_low=row.worst_lower,
+        worlds=(),
+        episodes=row.episodes,
+    )
+
+
+def policies(name: str, system: System) -> dict[str, Policy]:
+    """The ways of sharing in the picture."""
+    with jax.enable_x64(True):
+        return {**study_systems.policies(name, system), "twin": Twin(system)}
+
+
+def measured(name: str, title: str, policy: Policy, episodes: int) -> Cell:
+    """One cell: bounds in the model, attacks in the other worlds."""
+    system = policy.system
+    settings = AuditSettings(steps=STEPS[name], episodes=episodes, seed=11)
+    scenarios = try_scenarios(system, policy, settings)
+    worst = worst_of(scenarios)
+    assert worst is not None  # every system has other worlds
+    best = [max(one.attacks, key=lambda row: row.lower.value) for one in scenarios]
+    cells = study_systems.read(Path("paper/systems.json"))
+    known = next((one for one in cells if (one.system, one.policy) == (name, title)), None)
+    if known is not None:
+        nominal = known.entropy, known.low, known.high, known.distortion, known.episodes
+    else:
+        found = evaluate(system, policy, settings=settings, candidates=2)
+        distortion = stratified_mean(np.asarray(found.use.distortion), found.index, found.forecast.prior)
+        high = found.leakage.high if found.verdict().name in BELIEVED else None
+        nominal = found.leakage.entropy, found.leakage.low, high, distortion.value, len(found.index)
+    entropy, low, high, distortion, count = nominal
+    jax.clear_caches()
+    return Cell(
+        system=name,
+        policy=title,
+        entropy=entropy,
+        low=low,
+        high=high,
+        distortion=distortion,
+        worst=worst.scenario.name,
+        worst_low=worst.low,
+        worlds=tuple(
+            World(one.name, row.lower.value, row.lower.error)
+            for one, row in zip(scenarios, best, strict=True)
+        ),
+        episodes=count,
+    )
+
+
+def read(path: Path = PAGE) -> list[Cell]:
+    """The cells of a file."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [Cell(**row | {"worlds": tuple(World(**one) for one in row["worlds"])}) for row in rows]
+
+
+def write(path: Path, cells: Sequence[Cell]) -> None:
+    """Keep the cells in a file."""
+    content = {"unit": "nats", "steps": {"platoon": 50} | STEPS, "cells": [asdict(cell) for cell in cells]}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def line(cell: Cell) -> str:
+    """One row of the table."""
+    most = "not certified" if cell.high is None else at_most(cell.high)
+    shown = [cell.policy, at_least(cell.low), most, f"{at_least(cell.worst_low)} ({cell.worst})"]
+    return f"| {' | '.join([*shown, f'{cell.distortion:.3g}'])} |"
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """The table of the page: one block of rows per system."""
+    lines = ["| sharing | at least, nats | at most, nats | worst world, at least | distortion |"]
+    lines += ["|---|---|---|---|---|"]
+    for name in MAKE:
+        own = [cell for cell in cells if cell.system == name]
+        if own:
+            lines.append(f"| *{name}, {own[0].entropy:.3f} nats in all* | | | | |")
+            lines += map(line, own)
+    return "\n".join(lines) + "\n"
+
+
+COLOURS = {
+    **{"true data": INK, "noise": ORANGE, "transport": BLUE, "counterfactual": RED, "twin": GREEN},
+    "learned": "#CC79A7",
+}
+
+
+def draw(cells: Sequence[Cell]) -> Figure:
+    """One panel per system: per policy, what leaks at most as modelled and at least in the worst world."""
+    figure = Figure(figsize=(11.0, 4.6), layout="constrained")
+    panels = figure.subplots(1, len(MAKE), sharey=True)
+    for panel, name in zip(panels, MAKE, strict=True):
+        _panel(panel, name, [cell for cell in cells if cell.system == name])
+    panels[0].set_ylabel("leakage, % of all there is to know")
+    handles = [panels[0].plot([], [], "o", color=PALE, label="as modelled, at most")[0]]
+    handles += [panels[0].plot([], [], "^", color=PALE, label="worst other world, at least")[0]]
+    handles += [
+        panels[0].plot([], [], "s", color=colour, label=policy)[0]
+        for policy, colour in COLOURS.items()
+        if any(cell.policy == policy for cell in cells)
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=8, frameon=False, fontsize=8.5)
+    return figure
+
+
+def _panel(panel: Axes, name: str, cells: Sequence[Cell]) -> None:
+    """Policies of one system; a line joins the two marks of a policy."""
+    reach = max([cell.distortion for cell in cells], default=1.0) or 1.0
+    places = sorted((cell.distortion, cell.policy) for cell in cells)
+    moved = dict[str, float]()
+    for distortion, policy in places:  # marks that would hide each other are put side by side
+        least = max(moved.values(), default=-1.0) + 0.03 * reach
+        moved[policy] = max(distortion, least)
+    for cell in cells:
+        colour, at = COLOURS[cell.policy], moved[cell.policy]
+        high = 100.0 * (cell.entropy if cell.high is None else cell.high) / cell.entropy
+        worst = 100.0 * cell.worst_low / cell.entropy
+        panel.plot([at, at], [high, worst], color=colour, lw=1.4, alpha=0.7)
+        panel.plot(at, high, "o", color=colour, ms=7)
+        panel.plot(at, worst, "^", color=colour, ms=8, mec="white", mew=0.8)
+    panel.set(title=name, xlabel=f"mean distortion, {DISTORTION[name]}", ylim=(-4.0, 106.0))
+    panel.set_xlim(-0.06 * reach, 1.12 * max([reach, *moved.values()]))
+    panel.grid(alpha=0.2)
+
+
+if __name__ == "__main__":
+    tyro.cli(Study).main()
