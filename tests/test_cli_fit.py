@@ -1,15 +1,13 @@
 """`veil fit` from the command line to its files, and a fit as the system of other commands."""
 
-import io
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.reports.made_folders import certified
-from veil.cli import main, share
+from veil.cli import main
 from veil.cli.console import Mistake
 from veil.cli.recordings import content
 from veil.cli.subject import (
@@ -63,9 +61,7 @@ def run(*arguments):
     return 0
 
 
-def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_recording(
-    here, capsys, monkeypatch
-):
+def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_recording(here, capsys):
     log = recording(here / "loops.csv", [0.3, 0.6, 0.85])
     assert run("fit", log, "--system", "gain", "--each", "who") == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -117,18 +113,6 @@ def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_re
     assert run(*words, "--declared", "200") == 2 and "three numbers" in capsys.readouterr().err
     assert run(*words, "--declared", "200,20,0.00001") == 2, "the fit does not keep it"
     assert "does not keep what is declared" in " ".join(capsys.readouterr().err.split())
-    lines = [
-        json.dumps({"step": 1 + t, "state": {"level": 0.1 * (t % 3)}, "external": {"push": 0.0}})
-        for t in range(27)
-    ]
-    monkeypatch.setattr(share, "keep_to_itself", lambda: None)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode() + b"\n")))
-    assert run(*words, "--declared", "200,20,20", "--ledger", "me.jsonl") == 0
-    said = capsys.readouterr()
-    assert "2 released, 25 withheld; 0.9 nats charged by declaration" in " ".join(said.err.split()), said.err
-    assert run("ledger", "me.jsonl") == 0
-    assert "at least 200 steps, estimated at most 20 numbers" in " ".join(capsys.readouterr().out.split())
-    assert str(own["parameters"]["gain"]["value"])[:8] not in (here / "me.jsonl").read_text()
 
     source = Source(here, "true data", None, replace(certified(), place=place), None, {})
     section = model_section(Material("title", (source,), {}))
