@@ -99,6 +99,7 @@ def test_five_lines_of_result_and_a_path(shown):
     least = leaking().interval[0]
     assert f"learns at least {np.floor(1e3 * least) / 1e3:.3f} of 1.386 nats" in lines[0]
     worst = certified().worst_scenario
+    assert worst is not None
     floor = np.floor(1e3 * worst.low) / 1e3
     assert (
         f"as modelled, and at least {floor:.3f} in the worst of 2 other worlds (secrets between)" in lines[1]

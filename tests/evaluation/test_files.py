@@ -62,6 +62,7 @@ def test_the_numbers_of_the_json_are_those_of_the_audit(tmp_path):
     assert [row["step"] for row in content["times"]] == [1, 5, 10, 20, 50]
     assert [row["name"] for row in content["scenarios"]] == ["secrets between", "idm drivers"]
     worst, found = content["worst_scenario"], KINDS["uneven_prior"].worst_scenario
+    assert found is not None
     assert (worst["name"], worst["attacker"], worst["attackers"]) == ("secrets between", "learned", 3)
     assert worst["at_least"] == found.low < worst["lower"] == 0.23 and worst["confidence"] > 0.998
     quantiles = {row["fraction"]: row["nats"] for row in content["realised"]["quantiles"]}

@@ -46,7 +46,7 @@ def test_a_policy_that_leaks_nothing_in_its_model_leaks_in_the_worst_world(tmp_p
     found = audit(GAIN, Counterfactual(GAIN), SMALL)
     worst = found.worst_scenario
     assert found.leakage.lower.value < 1e-6
-    assert worst.scenario.name == "noise by secret" and worst.low > 0.1
+    assert worst is not None and worst.scenario.name == "noise by secret" and worst.low > 0.1
     assert "worst scenario of 5: noise by secret, where “regression bank” gains at least" in found.sentence
     found.save(tmp_path)
     assert json.loads((tmp_path / "audit.json").read_text())["worst_scenario"]["at_least"] == worst.low

@@ -179,6 +179,7 @@ def test_a_verdict_names_what_is_proven_then_the_worst_scenario_then_the_cost():
         f"{math.floor(1e3 * low) / 1e3:.3f} nats"
     )
     found = audit.worst_scenario
+    assert found is not None
     assert found.low == pytest.approx(low) and (found.tried, found.scenarios) == (3, 2)
     assert any("three attackers in all" in line and "99.87 %" in line for line in audit.threat_model)
     assert "; more may leak there" in said and "three attackers" not in KINDS["certifiable"].threat_model[2]

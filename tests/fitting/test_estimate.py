@@ -194,8 +194,11 @@ class Reversed(Variant):
 
     inner: System
 
+    def __init__(self, inner: System):
+        self.inner = inner
+
     @property
-    def prior(self):
+    def prior(self):  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.inner.prior
 
     def initial(self, secret):

@@ -116,7 +116,9 @@ def test_tables_hold_the_numbers_of_the_audit(page):
         assert f"{100 * row.accuracy.value:.0f} % ({ends[0]} to {ends[1]})" in text
     for scenario in certified().scenarios:
         assert scenario.name in text
-    gained = np.floor(1e3 * certified().worst_scenario.low) / 1e3
+    worst = certified().worst_scenario
+    assert worst is not None
+    gained = np.floor(1e3 * worst.low) / 1e3
     assert (
         f"scenario is “secrets between”: the attacker “learned” learns at least {gained:.3f} of 1.386" in text
     )

@@ -110,7 +110,7 @@ def test_every_release_is_charged_alike_whatever_the_fit_found(tmp_path):
         given: dict[str, Any] = {"resolution": 0.01, "declared": DECLARED, "fit": fitted(), "seed": 3} | files
         with veil.Sharer(own_twin(gain, factor), 1, **given) as sharer:
             made = run(sharer, Plant(0, gain=gain, sd=0.3 * factor), 8)
-            program = sharer._engine._program.as_text()
+            program = sharer._engine._program.as_text() or ""
         # Programs are kept on the disk: a secret of the standard system is in it, the owner's gain is not.
         assert "0.60000002" in program and "0.31234" not in program
         charges = [one.receipt.charge for one in made]

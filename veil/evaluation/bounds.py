@@ -379,7 +379,7 @@ class FlooredTwinBounder(LeakageBounder):
         # Pilots that disagree do not know the likelihood; then everything may be told.
         unlike = jnp.max(jnp.abs(found.plain[PILOT_A] - found.plain[PILOT_B])) > DISAGREE
         charge = jnp.where(unlike | ~jnp.isfinite(charge), -log_prior[record.index], charge)
-        return _exact_bound(jnp.zeros_like(log_prior), charge, record, apart)
+        return exact_bound(jnp.zeros_like(log_prior), charge, record, apart)
 
 
 class ExcessBounder(LeakageBounder):
