@@ -211,6 +211,9 @@ class Reversed(Variant):
 class WithRival(Reversed):
     """The loop itself, which names the other one as a law of motion that it might be taken for."""
 
+    def __init__(self, inner: System):
+        super().__init__(inner)
+
     def transition(self, secret, state, external):
         return self.inner.transition(secret, state, external)
 
