@@ -18,7 +18,7 @@ from veil.registry import POLICIES
 
 LINES, COLUMNS, SECONDS = 50, 100, 0.5
 # Flags of a broker; flags that say how a file is written; flags of workers, and of several trainings.
-LONGEST = {"share": 74, "measure": 61, "audit": 54, "train": 58}
+LONGEST = {"share": 74, "measure": 64, "audit": 55, "train": 58}
 
 
 def kind(command):

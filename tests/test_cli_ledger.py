@@ -111,7 +111,7 @@ def test_charged_again_by_the_flags_of_the_stream(stream, ledger):
     [
         (["--policy", "noise", "--sd", "0.31"], "another policy"),
         (["--policy", "noise", "--sd", "0.3", "--on-exhausted", "withhold"], "another policy"),
-        (["--policy", "counterfactual"], "charged nothing"),
+        (["--policy", "counterfactual"], "no charges to compute"),
         (["--policy", "noise"], "needs --sd"),
         (["--policy", "quantised", "--step", "0.3"], "fixed grid"),
         (["--on-exhausted", "blnd"], "Did you mean blind"),

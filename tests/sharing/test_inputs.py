@@ -67,8 +67,8 @@ def test_what_the_model_makes_no_number_of_is_a_fault_and_leaves_no_trace(monkey
             sharer.share([0.1], [0.2])
             make = sharer._engine.make
 
-            def broken(state, external, left, make=make):
-                made = make(state, external, left)
+            def broken(state, external, left, *, blind=False, make=make):
+                made = make(state, external, left, blind=blind)
                 if state is not None and state[0] == 7.0:
                     object.__setattr__(made.public, "sound", np.asarray(False))
                 return made
