@@ -270,7 +270,7 @@ def test_an_audit_has_the_same_bits_whoever_computes_it_and_goes_on_with_what_is
 
 
 def test_a_frontier_by_workers_is_that_of_one_process_and_a_failed_point_costs_only_itself(tmp_path):
-    extent = FrontierSettings(kinds=("noise", "quantised"), steps=4, episodes=12)
+    extent = FrontierSettings(kinds=("noise",), steps=4, episodes=12)
     here = trace_frontier(Gain(), extent, folder=tmp_path / "here")
     doomed, failed = Shaky(doomed="training"), []
     there = trace_frontier(Gain(), extent, folder=tmp_path / "there", executor=Shaky(loses=0.2))
