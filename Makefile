@@ -8,7 +8,7 @@ ONE_THREAD := NPROC=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_par
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check house test-ray torture bench bench-quick studies study-pybamm reproduce reproduce-full clean
+.PHONY: help demo test tests check house test-ray torture bench bench-quick studies study-pybamm reproduce reproduce-full clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -16,8 +16,11 @@ help: ## list the targets
 demo: .venv/.base ## train, audit, share live and report on the platoon, in three minutes; writes into demo/
 	@$(BIN)/veil demo
 
-test: check ## check, then run the tests (two workers)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal
+test: .venv/.dev ## lint, format and types, and beside them the tests (two workers)
+	@$(MAKE) --no-print-directory -j 2 check tests
+
+tests: .venv/.dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist worksteal --durations=30 --durations-min=5
 
 check: .venv/.dev ## lint, format and types, nothing else
 	$(BIN)/ruff check .

@@ -36,7 +36,7 @@ compiler.get_compile_options = quick_options
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the place
     os.environ["VEIL_CACHE"] = tempfile.mkdtemp(prefix="veil-tests-")
 jax.config.update("jax_compilation_cache_dir", os.environ["VEIL_CACHE"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 gc.set_threshold(50_000)  # traced programs are many objects, and they stay
 
 
