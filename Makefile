@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BENCH := .venv-bench/bin
 LOCKS := pyproject.toml constraints.txt
-# Two test workers on two cores: one thread each.
+# Two test workers on two cores: one thread each. XLA takes the number of its threads from NPROC.
 ONE_THREAD := NPROC=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1" \
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
