@@ -115,10 +115,18 @@ def quick():
         yield calls
 
 
+OLD = ("figure_1_of_an_old_run.png",)
+
+OTHERS = ("which_policy.png",)  # of a study, not of a reproduction
+
+
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory, quick):
     """One run, what it printed, and how many trainings it took."""
     folder = tmp_path_factory.mktemp("reproduced")
+    (folder / "paper" / "pictures").mkdir(parents=True)
+    for name in (*OLD, *OTHERS):
+        (folder / "paper" / "pictures" / name).touch()
     return (
         folder,
         veil("--fast", "--out", folder / "out", "--only", "pathwise", "--publish", folder / "paper"),
@@ -136,7 +144,7 @@ def test_one_column_goes_through_to_the_page(reproduced):
     assert all(f"](pictures/{name})" in page for name in pictures)
     assert "A shortened run" in page and "| *true in the paper* | 1.24 |" in page
     assert page == (folder / "paper" / "RESULTS.md").read_text()
-    assert sorted(path.name for path in (folder / "paper" / "pictures").iterdir()) == pictures
+    assert sorted(path.name for path in (folder / "paper" / "pictures").iterdir()) == [*pictures, *OTHERS]
     assert (folder / "out" / "results.json").read_text() == (folder / "paper" / "results.json").read_text()
     for name in ("RESULTS.md", "results.json", "results.csv", "table_1.md", "table_2.md"):
         assert str(folder / "out" / name) in out

@@ -146,12 +146,15 @@ def _reader(writer, name: str, reader: Reader) -> None:
         writer.writerow((name, f"tracking_{axis}", "", error, "", ""))
 
 
+PICTURES = ("figure_?_*.png", "learning_curves.png", "printed_learner.png", "discrete_learners.png")
+
+
 def publish(paths: list[Path], folder: Path) -> list[Path]:
-    """Copy RESULTS.md, results.json and the pictures; links stay right, and pictures of old runs go."""
+    """Copy RESULTS.md, results.json and the pictures; links stay right, and pictures of old reproductions go."""
     place = folder / "pictures"
     place.mkdir(parents=True, exist_ok=True)
     pictures = [path for path in paths if path.suffix == ".png"]
-    for old in place.glob("*.png"):
+    for old in (path for names in PICTURES for path in place.glob(names)):
         old.unlink()
     copies = [Path(shutil.copyfile(path, place / path.name)) for path in pictures]
     texts = [path for path in paths if path.name in ("RESULTS.md", "results.json")]
