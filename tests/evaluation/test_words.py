@@ -54,11 +54,14 @@ def test_a_reliable_audit_of_a_large_leak_does_not_sound_like_a_pass():
     )
     low, high = (100 * end / audit.leakage.entropy for end in audit.interval)
     assert second == (
-        f"Verdict: certifiable. At least {math.floor(low)} %, at most {math.ceil(high)} % leaks: this audit "
-        "can be relied on; whether that is little enough is yours to judge."
+        f"Verdict: certifiable. At least {math.floor(low)} %, at most {math.ceil(high)} % leaks as modelled: "
+        "this audit can be relied on; whether that is little enough is yours to judge."
     )
     assert rest[0].startswith("Protect more") and audit.advice == rest[0]
-    assert f"At least {math.floor(low)} %, at most {math.ceil(high)} % leaks (certifiable)" in str(audit)
+    assert (
+        f"At least {math.floor(low)} %, at most {math.ceil(high)} % leaks as modelled (certifiable)"
+        in str(audit)
+    )
     assert made.audit(lower=0.0, upper=0.01, error=0.001).advice == "", "little: nothing to do"
 
 

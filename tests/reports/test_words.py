@@ -49,7 +49,7 @@ def test_the_card_of_each_verdict():
     certified, leak = FOUND["certifiable"], FOUND["certified_leak"]
     share = certified.interval[1] / certified.leakage.entropy
     most = math.ceil(1000 * share) / 10
-    assert certified.in_short == f"At most {most:.1f} % leaks" and tone(certified) == "good"
+    assert certified.in_short == f"At most {most:.1f} % leaks as modelled" and tone(certified) == "good"
     assert leak.in_short == "At least 98 % leaks" and tone(leak) == "bad"
     for name in ("replay_mismatch", "model_does_not_fit", "tool_error"):
         assert FOUND[name].in_short == "Not certified" and tone(FOUND[name]) == "open"
@@ -70,7 +70,7 @@ def test_a_refusal_says_first_what_an_attacker_proves(name):
 def test_where_much_is_proven_to_leak_the_card_says_so_before_what_leaks_at_most():
     found = FOUND["uneven_prior"]  # bounded, but a third of all there is
     low, high = (100 * end / found.leakage.entropy for end in found.interval)
-    assert found.in_short == f"At least {math.floor(low)} %, at most {math.ceil(high)} % leaks"
+    assert found.in_short == f"At least {math.floor(low)} %, at most {math.ceil(high)} % leaks as modelled"
     assert found.verdict.certified and tone(found) == "bad"
 
 

@@ -245,7 +245,7 @@ class Audit:
         most = math.ceil(100 * high / entropy * 10**digits - 1e-7) / 10**digits
         if self.verdict.certified:
             sides = f"At least {least} %, at most {most:g} %" if least else f"At most {most:.{digits}f} %"
-            return f"{sides} leaks"
+            return f"{sides} leaks as modelled"
         if not self.verdict.refused:
             return f"At least {least} % leaks"
         return f"At least {least} % leaks, no upper bound" if least else "Not certified"
