@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from paper.reproduction.blind import constant
 from veil.beliefs.particles import ParticleSpec, Scheme
 from veil.evaluation.audit import try_scenarios
 from veil.evaluation.evaluate import Evaluation, evaluate
@@ -90,6 +91,7 @@ def ways(run: Path) -> dict[str, tuple[str, Callable[[Platoon], Policy]]]:
 
     return {
         "truth": ("true data", Truth),
+        "constant": ("blind: always (15 m/s, 20 m)", constant),
         "noise_small": ("noise (0.02 m/s, 0.02 m)", noise(0.02, 0.02)),
         "noise": ("noise (0.25 m/s, 0.43 m)", noise(0.25, 0.43)),
         "noise_large": ("noise (2 m/s, 3.4 m)", noise(2.0, 3.4)),
@@ -170,7 +172,7 @@ def table(rows: dict[str, Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-SHORT = ("truth", "noise", "noise_large", "transport", "counterfactual", "twin", "learned")
+SHORT = ("truth", "constant", "noise", "noise_large", "transport", "counterfactual", "twin", "learned")
 
 
 def short_table(rows: dict[str, Row]) -> str:
