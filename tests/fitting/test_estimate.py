@@ -3,17 +3,21 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
 import veil
-from veil.fitting.estimate import _Map
-from veil.fitting.examine import examine, gaussianised, rival_of, rivals_of
+from veil.fitting.estimate import Likelihood, _Map, estimate_white, uncertainty
+from veil.fitting.examine import examine, gaussianised, rival_of, rivals_of, towards
 from veil.fitting.fitted import as_well_known, autocovariance, fitted_system, self_model
 from veil.fitting.population import population
+from veil.fitting.predictor import rows_of
+from veil.laws import diagonal_gaussian
 from veil.policies import Twin
-from veil.results.fit import Rival
+from veil.recordings.bound import bind
+from veil.results.fit import Family, Rival
 from veil.settings import FitSettings
 from veil.systems import Driver, Gain, IdmDriver
 from veil.systems.base import Field, System
@@ -43,6 +47,8 @@ def test_the_estimate_of_a_linear_loop_is_least_squares_with_its_standard_error(
     assert found.family.order == 0 and not found.family.heavy
     assert abs(one.value - slope) < 1e-4 * error
     assert abs(one.standard_error / error - 1) < 1e-3
+    assert np.allclose(one.interval, slope + 1.96 * error * np.array([-1, 1]), atol=2e-3 * error)
+    assert not one.skewed
     assert abs(found.noise[0].value - np.sqrt(rest @ rest / len(goal))) < 1e-3
 
 
@@ -221,25 +227,101 @@ class WithRival(Reversed):
         return {"pushed the other way": Reversed(self.inner)}
 
 
-def test_another_law_is_scored_on_all_steps_that_come_after_those_it_was_fitted_to():
-    """Least squares on the first 30, 50 and 70 %, each scored up to the next part."""
+def test_another_law_is_compared_on_all_steps_that_come_after_those_it_was_fitted_to():
+    """Least squares: of the other law on the first 20, 30, 50 and 70 %, of the model on all steps."""
     level, push, log = loop(0.7, 1001, 5)
     found = veil.fit(WithRival(Gain()), log).individuals[0]
     assert found.family.order == 0 and not found.family.heavy and not found.family.level
-    gains = []
-    for begin, end in ((300, 500), (500, 700), (700, 1000)):
-        scores = []
-        for sign in (1.0, -1.0):
-            goal, past = level[1:] - sign * push[:-1], level[:-1]
-            slope = goal[:begin] @ past[:begin] / (past[:begin] @ past[:begin])
-            sd = np.sqrt(np.mean((goal[:begin] - slope * past[:begin]) ** 2))
-            scores.append(stats.norm.logpdf(goal[begin:end], slope * past[begin:end], sd))
-        gains.append(scores[1] - scores[0])
-    gains = np.concatenate(gains)
+
+    def least_squares(sign, steps):
+        goal, past = level[1:] - sign * push[:-1], level[:-1]
+        slope = goal[:steps] @ past[:steps] / (past[:steps] @ past[:steps])
+        rest = goal - slope * past
+        return sign * push[:-1] + slope * past, np.sqrt(np.mean(rest[:steps] ** 2)), level[1:]
+
+    own, sd, after = least_squares(1.0, 1000)
+    apart = np.zeros(1000)
+    for begin, end in ((200, 300), (300, 500), (500, 700), (700, 1000)):
+        apart[begin:end] = ((least_squares(-1.0, begin)[0] - own) / sd)[begin:end]
+    unlike = apart - level[:-1] * (apart @ level[:-1]) / (level[:-1] @ level[:-1])
+    score = (after - own) / sd @ apart / np.linalg.norm(unlike)
     rival = {one.name: one for one in found.rivals}["pushed the other way"]
-    assert rival.steps == len(gains) == 700
+    assert rival.score == pytest.approx(score, rel=2e-3)
+    scores = [stats.norm.logpdf(after, *least_squares(sign, 700)[:2])[700:] for sign in (1.0, -1.0)]
+    gains = scores[1] - scores[0]
+    assert rival.steps == len(gains) == 300
     assert abs(rival.gain - gains.mean()) < 0.01 * rival.standard_error
-    assert abs(rival.standard_error - gains.std(ddof=1) / np.sqrt(700)) < 0.01 * rival.standard_error
+
+
+def test_a_law_that_is_near_is_found_more_often_by_its_differences_than_by_its_gain():
+    """Regression on x against regression on x and a bent x, 500 times: the level, and the power of both."""
+    rng, steps, level = np.random.default_rng(12), 400, 0.05
+    rejected = {"right": 0, "by score": 0, "by gain": 0}
+    for _ in range(500):
+        x = rng.standard_normal(steps)
+        bend, noise = 0.1 * (x**2 - 1) + 0.3 * x, rng.standard_normal(steps)
+        for wrong in (False, True):
+            seen = noise + bend * wrong
+            slope = x @ seen / (x @ x)
+            size = np.sqrt(np.mean((seen - slope * x) ** 2))
+            z, apart = (seen - slope * x) / size, (bend - slope * x) / size
+            score = towards(
+                z[:, None], apart[:, None], x[:, None, None] / size, np.array([[x @ x]]) / size**2
+            )
+            p = stats.norm.sf(score)
+            if wrong:
+                rejected["by score"] += p < level
+                rejected["by gain"] += np.exp(-np.sum(z * apart - 0.5 * apart**2)) < level
+            else:
+                rejected["right"] += p < level
+    error = 3 * np.sqrt(level / 500)
+    assert abs(rejected["right"] / 500 - level) < error, rejected
+    assert rejected["by score"] > rejected["by gain"] + 50, rejected
+
+
+def test_the_second_chance_of_a_law_of_motion_is_paid_for():
+    assert Rival("a", 0.0, 0.1, 100, 3.0).p == pytest.approx(2 * stats.norm.sf(3.0))
+    assert Rival("a", 0.1, 0.1, 100, 0.0).p == pytest.approx(2 * np.exp(-10.0))
+    assert Rival("a", -0.1, 0.1, 100, -5.0).p == 1.0
+
+
+class Bent(Gain):
+    """x' = θ1² x + θ2 w + sd ε: the likelihood of θ1 is not a parabola near zero."""
+
+    secret_fields = (Field("root", "", 0.0, 1.0), Field("share"))
+
+    def transition(self, secret, state, external):
+        return diagonal_gaussian(secret[0] ** 2 * state + secret[1] * external, self.sd[None])
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_where_the_likelihood_is_no_parabola_intervals_invert_the_likelihood_ratio(seed, float64):
+    """Both parameters on a fine grid, the size of the noise in closed form; they are correlated."""
+    rng, steps = np.random.default_rng(seed), 151
+    level, push = np.zeros(steps), np.zeros(steps)
+    for t in range(steps - 1):
+        push[t] = -0.5 * level[t] + 0.3 * rng.standard_normal()
+        level[t + 1] = 0.05 * level[t] + push[t] + 0.3 * rng.standard_normal()
+    system = as_float64(Bent(prior=veil.systems.finite_prior([(0.1, 0.5), (0.3, 1.0), (0.5, 1.5)])))
+    table = {"level": level, "push": push}
+    likelihood = Likelihood(system, rows_of(system, bind(system, veil.read_recording(table, system))))
+    weights = jnp.asarray(np.asarray(likelihood.data.used), float)
+    estimate = estimate_white(likelihood, weights)
+    found = uncertainty(likelihood, estimate, likelihood.free(Family()), weights)
+
+    squares, shares = np.linspace(0.0, 1.0, 1001)[:, None] ** 2, np.linspace(0.0, 2.0, 1001)[None]
+    x, w, after = level[:-1], push[:-1], level[1:]
+    rest = after @ after + squares**2 * (x @ x) + shares**2 * (w @ w)
+    rest = rest - 2 * squares * (x @ after) - 2 * shares * (w @ after) + 2 * squares * shares * (x @ w)
+    height = 0.5 * (steps - 1) * np.log(rest)
+    values, few = np.asarray(likelihood.secret(estimate)), np.sqrt(150 / 147)
+    for place, grid in enumerate((np.sqrt(squares[:, 0]), shares[0])):
+        profile = height.min(axis=1 - place) - height.min()
+        inside = grid[profile < 0.5 * stats.norm.ppf(0.975) ** 2]
+        truth = np.maximum(values[place] + few * (inside[[0, -1]] - values[place]), 0.0)
+        length = truth[1] - truth[0]
+        assert np.allclose(found.interval[place], truth, atol=(0.05, 0.1)[place] * length), (place, truth)
+    assert abs(found.interval[0].mean() - values[0]) > 0.02, "it is skewed"
 
 
 @pytest.fixture(scope="module")
