@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -105,6 +105,8 @@ class Result:
     rival: float
     seconds: float
 
+
+FEWEST = 15  # fits of a cell that are published
 
 ROUND = {
     "driver": {"speed": 0.01, "spacing": 0.1},
@@ -213,8 +215,7 @@ def run(cell: Cell, folder: Path) -> Result:
     """
     import veil
 
-    name = f"{cell.system}-{cell.world}-{cell.steps}".replace(" ", "-").replace(",", "")
-    path = folder / "fits" / f"{name}.jsonl"
+    path = folder / "fits" / f"{name_of(cell)}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     fitted, simulated = recordings(cell)
@@ -305,6 +306,34 @@ class Study:
                 print(line_of(done[-1]), flush=True)
 
 
+def published(folder: Path, before: Sequence[dict]) -> list[dict]:
+    """The rows of fitting.json: of all fits that there are, and for other cells those of an earlier version.
+
+    Args:
+        folder: of a study, finished or not.
+        before: rows that were published; those that are not made anew are marked.
+    """
+    found = [{**one, "earlier": True} for one in before]
+    places = [(one["cell"]["system"], one["cell"]["world"], one["cell"]["steps"]) for one in found]
+    for cell in cells(60):
+        path = folder / "fits" / f"{name_of(cell)}.jsonl"
+        if not path.exists():
+            continue
+        fits = [json.loads(line) for line in path.read_text().splitlines()]
+        if len(fits) < FEWEST:
+            continue
+        done = replace(cell, fits=min(len(fits), cell.fits))
+        row = asdict(summary(done, fits[: done.fits]))
+        place = places.index((cell.system, cell.world, cell.steps))
+        found[place] = row
+    return found
+
+
+def name_of(cell: Cell) -> str:
+    """Of the file of a cell."""
+    return f"{cell.system}-{cell.world}-{cell.steps}".replace(" ", "-").replace(",", "")
+
+
 def line_of(one: dict) -> str:
     """A cell and its result in one line."""
     cell = one["cell"]
@@ -324,16 +353,19 @@ def table(results: Sequence[dict]) -> str:
         results: of all cells, as fitting.json has them.
     """
     lines = [
-        "| system, recordings | steps | fits | 95 % intervals cover | noise taken as coloured | rejected |",
-        "|---|---|---|---|---|---|",
+        "| system, recordings | steps | fits | 95 % intervals cover | noise taken as coloured "
+        "| score as of the true order | rejected |",
+        "|---|---|---|---|---|---|---|",
     ]
     for one in results:
         cell, cover = one["cell"], [round(100 * part) for part in one["covered"].values()]
         ends = dict.fromkeys([min(cover), max(cover)]) if cover else {}
         covered = f"{' to '.join(map(str, ends))} %" if ends else "the model is wrong"
+        score = "" if one["behind"] is None else f"{100 * one['behind']:.0f} %"
         lines.append(
-            f"| {cell['system']}, {cell['world']} | {cell['steps']:,} | {cell['fits']} | {covered} | "
-            f"{100 * one['memory']:.0f} % | {100 * one['rejected']:.0f} % |"
+            f"| {cell['system']}, {cell['world']}{' *' * one.get('earlier', False)} | {cell['steps']:,} | "
+            f"{cell['fits']} | {covered} | {100 * one['memory']:.0f} % | {score} | "
+            f"{100 * one['rejected']:.0f} % |"
         )
     return "\n".join(lines)
 
