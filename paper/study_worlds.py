@@ -2,8 +2,9 @@
 
 The platoon, the building and the battery under noise, transport, the counterfactual policy and the twin, the
 platoon also under a learned policy. What they leak as modelled is in `audits.json` and `systems.json`. What
-the twin leaks, and what attackers gain in other worlds, is measured here. `worlds.json` has the numbers,
-`pictures/which_policy.png` shows them.
+the twin leaks, and what attackers gain in other worlds, is measured here. The owners of a *fitted* twin have
+fitted their self-models to private steps of the world that they live in, whatever it is. `worlds.json` has
+the numbers, `pictures/which_policy.png` shows them.
 """
 
 import json
@@ -11,29 +12,51 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import tyro
+from jaxtyping import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+import veil
 from paper import study_audits, study_systems
+from veil.beliefs.self_model import SelfModel
 from veil.evaluation.audit import try_scenarios
-from veil.evaluation.evaluate import evaluate
+from veil.evaluation.evaluate import Evaluation, evaluate
+from veil.fitting import self_model
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
 from veil.policies import Policy, Twin
-from veil.results.parts import BELIEVED, worst_of
+from veil.policies.twin import PREROLL, read_coordinates
+from veil.recordings import Recording
+from veil.results.parts import BELIEVED, ScenarioResult, worst_of
 from veil.results.text import at_least, at_most
 from veil.settings import AuditSettings
 from veil.stats import ERRORS, stratified_mean
-from veil.systems import Battery, Building, Platoon, System
-from veil.types import as_float64
+from veil.step import Record
+from veil.systems import Battery, Building, Platoon, Series, System
+from veil.systems.base import Prior, Scenario
+from veil.systems.battery import drive_cycle
+from veil.systems.building import winter_month
+from veil.systems.scenarios import brief_scenarios, noise_by_secret, nominal, true_data_path
+from veil.systems.variants import WithPrior
+from veil.systems.variants import name_of as model_name
+from veil.types import Key, as_float64
 
 PAGE, PICTURE = Path("paper/worlds.json"), Path("paper/pictures/which_policy.png")
 
 MAKE = {"platoon": Platoon, "building": Building, "battery": Battery}
 
 STEPS = {"building": 24, "battery": 30}
+
+RUN = 50  # steps of the platoon
+
+HISTORY = 5000  # private steps that each owner of a fitted twin has fitted its self-model to
+
+FITTED = "twin, fitted"
 
 DISTORTION = {"platoon": "√(3 (m/s)² + m²)", "building": "K", "battery": "mV and ‰ of charge"}
 
@@ -46,11 +69,15 @@ class World:
         name: of the world.
         mean: mean score of the best attacker there, nats.
         error: its standard error.
+        high: nats that leak at most there, by the exact reader; None where that was not asked.
+        distortion: mean per step there; None likewise.
     """
 
     name: str
     mean: float
     error: float
+    high: float | None = None
+    distortion: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +121,8 @@ class Study:
     """file of the audits of the platoon"""
     episodes: int = 256
     """episodes of the nominal audit of a twin"""
+    fitted_episodes: int = 512
+    """episodes that the exact reader of a fitted twin reads in each world"""
 
     def main(self) -> None:
         """Measure what is missing, write, draw."""
@@ -107,6 +136,11 @@ class Study:
                     done[name, title] = measured(name, title, policy, self.episodes)
                     print(line(done[name, title]), flush=True)
                     write(self.out, list(done.values()))
+        for name in MAKE:
+            if (name, FITTED) not in done:
+                done[name, FITTED] = measured_fitted(name, self.fitted_episodes)
+                print(line(done[name, FITTED]), flush=True)
+                write(self.out, list(done.values()))
         cells = list(done.values())
         write(self.out, cells)
         draw(cells).savefig(self.picture, dpi=130)
@@ -157,13 +191,12 @@ def measured(name: str, title: str, policy: Policy, episodes: int) -> Cell:
     cells = study_systems.read(Path("paper/systems.json"))
     known = next((one for one in cells if (one.system, one.policy) == (name, title)), None)
     if known is not None:
-        nominal = known.entropy, known.low, known.high, known.distortion, known.episodes
+        sides = known.entropy, known.low, known.high, known.distortion, known.episodes
     else:
         found = evaluate(system, policy, settings=settings, candidates=2)
         distortion = stratified_mean(np.asarray(found.use.distortion), found.index, found.forecast.prior)
-        high = found.leakage.high if found.verdict().name in BELIEVED else None
-        nominal = found.leakage.entropy, found.leakage.low, high, distortion.value, len(found.index)
-    entropy, low, high, distortion, count = nominal
+        sides = found.leakage.entropy, found.leakage.low, most(found), distortion.value, len(found.index)
+    entropy, low, high, distortion, count = sides
     jax.clear_caches()
     return Cell(
         system=name,
@@ -180,6 +213,151 @@ def measured(name: str, title: str, policy: Policy, episodes: int) -> Cell:
         ),
         episodes=count,
     )
+
+
+def living(name: str) -> dict[str, Scenario]:
+    """The laws of motion that owners live under, by the name of the world, with inputs for their histories.
+
+    In other worlds of a brief look the law is that of the model: they have another belief about the secret,
+    another start, which 5,000 steps forget, or an adversary, whom no history contains.
+
+    Args:
+        name: of the system. A building sees other months than those of the run; a battery is drained and charged in
+            turn, twenty minutes each.
+    """
+    rows, system = HISTORY + 1, MAKE[name]()
+    if name == "building":
+        system = Building(series=winter_month(rows, seed=1))
+    if name == "battery":
+        once = np.asarray(drive_cycle(241, seed=1).values, float)[:, 0]
+        way = np.where(np.arange(rows) // 241 % 2 == 0, 1.0, -0.8)
+        system = Battery(series=Series({"demand": way * np.resize(once, rows)}))
+    double = as_float64(system)
+    own, *_ = brief_scenarios(double, RUN)
+    return {one.name: one for one in (nominal(double), own, noise_by_secret(double))}
+
+
+@eqx.filter_jit
+def private_history(plant: System, secret: Array, key: Key) -> tuple[Array, Array]:
+    """What an owner reads of itself while it shares nothing but the truth, with itself; and its inputs.
+
+    Args:
+        plant: the world.
+        secret: of the owner.
+        key: of the noise.
+    """
+    alone = WithPrior(plant, Prior(secret[None], jnp.zeros(1, secret.dtype)))
+    return true_data_path(alone, HISTORY, number=jnp.asarray(0), key=key)
+
+
+def recording(model: System, plant: System, owner: int) -> Recording:
+    """The private history of one owner as a recording that `veil fit` reads.
+
+    Args:
+        model: the system as modelled; it says what is read.
+        plant: the world, with inputs for the history.
+        owner: which secret.
+    """
+    states, external = private_history(plant, plant.prior.secrets[owner], jr.key(1000 + owner))
+    seen = read_coordinates(model)
+    columns = {
+        one.name: np.asarray(states)[:-1, place]
+        for place, one in enumerate(model.state_fields)
+        if seen[place]
+    }
+    names = [one.name for one in (*model.external_fields, *model.exogenous_fields)]
+    columns |= {one: np.asarray(external)[:, place] for place, one in enumerate(names)}
+    return veil.read_recording(
+        {"time": np.arange(HISTORY) * float(model.step_seconds or 1.0)} | columns, model
+    )
+
+
+def fitted_models(model: System, world: Scenario) -> list[SelfModel]:
+    """What the owners of a world take themselves for after their histories, by `veil fit`.
+
+    They fit the system as modelled. Where `veil fit` finds that another law of motion that the system names
+    predicts them better, they fit that law.
+
+    Args:
+        model: the system as modelled, with inputs for the histories.
+        world: that the owners live in, likewise.
+    """
+    logs = [recording(model, world.plant, place) for place in range(len(world.believed))]
+    found = [veil.fit(model, one) for one in logs]
+    rivals = [rival for one in found for rival in one.individuals[0].rivals]
+    gains = {name: [one.gain for one in rivals if one.name == name] for name in model.misspecified_models()}
+    best = max(gains, key=lambda name: float(np.mean(gains[name] or -np.inf)), default=None)
+    if best is not None and gains[best] and np.mean(gains[best]) > 0.0:
+        model = as_float64(model.misspecified_models()[best])
+        found = [veil.fit(model, one) for one in logs]
+    families = {str(one.individuals[0].family) for one in found}
+    print(f"{world.name}: {model_name(model)}, {', '.join(sorted(families))}", flush=True)
+    return [self_model(model, one) for one in found]
+
+
+def measured_fitted(name: str, episodes: int) -> Cell:
+    """The cell of the fitted twin: the exact reader and the attackers of the other rows, in every world."""
+    with jax.enable_x64(True):
+        system, worlds = as_float64(MAKE[name]()), living(name)
+        model = worlds["as modelled"].plant
+        settings = AuditSettings(steps=PREROLL + STEPS.get(name, RUN), episodes=episodes, seed=11)
+        known = {title: fitted_models(model, world) for title, world in worlds.items()}
+
+        def twin(world: Scenario) -> Twin:
+            return Twin(system, known.get(world.name, known["as modelled"]), world.believed)
+
+        scenarios = try_scenarios(system, twin, settings)
+        here = (nominal(system), *brief_scenarios(system, settings.steps))
+        sides = {one.name: read_twin(system, twin(one), one, settings) for one in here}
+    worst, (found, distortion) = worst_of(scenarios), sides["as modelled"]
+    assert worst is not None  # every system has other worlds
+    jax.clear_caches()
+    return Cell(
+        system=name,
+        policy=FITTED,
+        entropy=found.leakage.entropy,
+        low=found.leakage.low,
+        high=most(found),
+        distortion=distortion,
+        worst=worst.scenario.name,
+        worst_low=worst.low,
+        worlds=tuple(_world(one, *sides[one.name]) for one in scenarios),
+        episodes=len(found.index),
+    )
+
+
+def _world(one: ScenarioResult, found: Evaluation, distortion: float) -> World:
+    best = max(one.attacks, key=lambda row: row.lower.value).lower
+    return World(one.name, best.value, best.error, most(found), distortion)
+
+
+def most(found: Evaluation) -> float | None:
+    """Nats that leak at most; None where that is not certified."""
+    return found.leakage.high if found.verdict().name in BELIEVED else None
+
+
+def read_twin(
+    system: System, twin: Twin, world: Scenario, settings: AuditSettings
+) -> tuple[Evaluation, float]:
+    """The exact reader of a twin in one world, and the mean distortion of what is released there.
+
+    Args:
+        system: the model.
+        twin: what the owners of this world share by.
+        world: where to play.
+        settings: steps with those of the pre-roll, and episodes.
+    """
+    found = evaluate(system, twin, world, settings, candidates=2)
+    each = np.asarray(released(world.plant, found.records))
+    print(f"{world.name}: {found.method}, {found.verdict().name}, {found.leakage}", flush=True)
+    return found, stratified_mean(each, found.index, found.forecast.prior).value
+
+
+@eqx.filter_jit
+def released(plant: System, records: Record) -> Array:
+    """Mean distortion of each episode after the pre-roll."""
+    shared = records.public.shared[:, PREROLL:]
+    return jax.vmap(jax.vmap(plant.distortion))(records.states[:, PREROLL:-1], shared).mean(axis=1)
 
 
 def read(path: Path = PAGE) -> list[Cell]:
