@@ -24,14 +24,18 @@ from matplotlib.figure import Figure
 
 import veil
 from paper import study_audits, study_systems
+from paper.study_twin import ORDERS
 from veil.beliefs.self_model import SelfModel
 from veil.evaluation.audit import try_scenarios
 from veil.evaluation.evaluate import Evaluation, evaluate
-from veil.fitting import self_model
+from veil.fitting.estimate import Likelihood, Parameters, climb, log_scores
+from veil.fitting.predictor import rows_of
 from veil.plots import BLUE, GREEN, INK, ORANGE, PALE, RED
 from veil.policies import Policy, Twin
 from veil.policies.twin import PREROLL, read_coordinates
 from veil.recordings import Recording
+from veil.recordings.bound import bind
+from veil.results.fit import Family
 from veil.results.parts import BELIEVED, ScenarioResult, worst_of
 from veil.results.text import at_least, at_most
 from veil.settings import AuditSettings
@@ -42,8 +46,7 @@ from veil.systems.base import Prior, Scenario
 from veil.systems.battery import drive_cycle
 from veil.systems.building import winter_month
 from veil.systems.scenarios import brief_scenarios, noise_by_secret, nominal, true_data_path
-from veil.systems.variants import WithPrior
-from veil.systems.variants import name_of as model_name
+from veil.systems.variants import WithNoise, WithPrior
 from veil.types import Key, as_float64
 
 PAGE, PICTURE = Path("paper/worlds.json"), Path("paper/pictures/which_policy.png")
@@ -215,15 +218,23 @@ def measured(name: str, title: str, policy: Policy, episodes: int) -> Cell:
     )
 
 
-def living(name: str) -> dict[str, Scenario]:
-    """The laws of motion that owners live under, by the name of the world, with inputs for their histories.
+AS_MODELLED = "as modelled"
+
+
+def fitted_settings(name: str, episodes: int) -> AuditSettings:
+    """Of the audit of a fitted twin: as many releases as in the other rows follow the pre-roll."""
+    return AuditSettings(steps=PREROLL + STEPS.get(name, RUN), episodes=episodes, seed=11)
+
+
+def living(name: str) -> list[tuple[Scenario, tuple[System, System]]]:
+    """Worlds with a law of motion of their own: the law that owners fit there, and the plant of histories.
 
     In other worlds of a brief look the law is that of the model: they have another belief about the secret,
     another start, which 5,000 steps forget, or an adversary, whom no history contains.
 
     Args:
-        name: of the system. A building sees other months than those of the run; a battery is drained and charged in
-            turn, twenty minutes each.
+        name: of the system. For its history a building has other months than those of the run; a battery is
+            drained and charged in turn, twenty minutes each.
     """
     rows, system = HISTORY + 1, MAKE[name]()
     if name == "building":
@@ -232,9 +243,10 @@ def living(name: str) -> dict[str, Scenario]:
         once = np.asarray(drive_cycle(241, seed=1).values, float)[:, 0]
         way = np.where(np.arange(rows) // 241 % 2 == 0, 1.0, -0.8)
         system = Battery(series=Series({"demand": way * np.resize(once, rows)}))
-    double = as_float64(system)
-    own, *_ = brief_scenarios(double, RUN)
-    return {one.name: one for one in (nominal(double), own, noise_by_secret(double))}
+    model = as_float64(system)
+    own, *_ = brief_scenarios(model, RUN)
+    there, noisy = as_float64(own.plant), noise_by_secret(model)
+    return [(nominal(model), (model, model)), (own, (there, there)), (noisy, (model, noisy.plant))]
 
 
 @eqx.filter_jit
@@ -260,56 +272,79 @@ def recording(model: System, plant: System, owner: int) -> Recording:
     """
     states, external = private_history(plant, plant.prior.secrets[owner], jr.key(1000 + owner))
     seen = read_coordinates(model)
-    columns = {
-        one.name: np.asarray(states)[:-1, place]
-        for place, one in enumerate(model.state_fields)
-        if seen[place]
-    }
+    fields = [one.name for one, there in zip(model.state_fields, seen, strict=True) if there]
+    columns = {one: np.asarray(states)[:-1, place] for place, one in enumerate(fields)}
     names = [one.name for one in (*model.external_fields, *model.exogenous_fields)]
     columns |= {one: np.asarray(external)[:, place] for place, one in enumerate(names)}
-    return veil.read_recording(
-        {"time": np.arange(HISTORY) * float(model.step_seconds or 1.0)} | columns, model
-    )
+    columns["time"] = np.arange(HISTORY) * float(model.step_seconds or 1.0)
+    return veil.read_recording(columns, model)
 
 
-def fitted_models(model: System, world: Scenario) -> list[SelfModel]:
-    """What the owners of a world take themselves for after their histories, by `veil fit`.
+def fitted_models(model: System, plant: System) -> list[SelfModel]:
+    """What the owners of a world take themselves for after their histories, one per secret.
 
-    They fit the system as modelled. Where `veil fit` finds that another law of motion that the system names
-    predicts them better, they fit that law.
+    They know the form of their law of motion. Its parameters, the size of the noise, and whether it is white
+    or remembers six steps (by the information criterion) they estimate.
 
     Args:
-        model: the system as modelled, with inputs for the histories.
-        world: that the owners live in, likewise.
+        model: the law of motion.
+        plant: the world, with inputs for the histories.
     """
-    logs = [recording(model, world.plant, place) for place in range(len(world.believed))]
-    found = [veil.fit(model, one) for one in logs]
-    rivals = [rival for one in found for rival in one.individuals[0].rivals]
-    gains = {name: [one.gain for one in rivals if one.name == name] for name in model.misspecified_models()}
-    best = max(gains, key=lambda name: float(np.mean(gains[name] or -np.inf)), default=None)
-    if best is not None and gains[best] and np.mean(gains[best]) > 0.0:
-        model = as_float64(model.misspecified_models()[best])
-        found = [veil.fit(model, one) for one in logs]
-    families = {str(one.individuals[0].family) for one in found}
-    print(f"{world.name}: {model_name(model)}, {', '.join(sorted(families))}", flush=True)
-    return [self_model(model, one) for one in found]
+    found = list[SelfModel]()
+    for owner in range(len(plant.prior.secrets)):
+        likelihood = Likelihood(model, rows_of(model, bind(model, recording(model, plant, owner))))
+        used = np.asarray(likelihood.data.used)
+        best, start = (np.inf, likelihood.start()), likelihood.start()
+        for order in ORDERS:
+            free = likelihood.free(Family(order))
+            start, _ = climb(likelihood, start, free, jnp.asarray(used, float))
+            lines = np.asarray(log_scores(likelihood, start)[0])[used]
+            criterion = float(free.sum() * np.log(used.sum()) - 2.0 * lines.sum())
+            best = min(best, (criterion, start), key=lambda one: one[0])
+        found.append(self_model_of(likelihood, best[1]))
+        print(
+            owner,
+            np.round(np.asarray(found[-1].secret), 3),
+            np.round(np.exp(best[1].log_noise), 3),
+            flush=True,
+        )
+    return found
+
+
+def self_model_of(likelihood: Likelihood, found: Parameters) -> SelfModel:
+    """The law of what an owner reads next, by estimates.
+
+    Args:
+        likelihood: that was climbed.
+        found: where that led.
+    """
+    return SelfModel(
+        WithNoise(likelihood.system, jnp.exp(found.log_noise)),
+        likelihood.secret(found),
+        likelihood.data.sensor,
+        found.law,
+        likelihood.mean,
+        likelihood.sd,
+        heavy=False,
+    )
 
 
 def measured_fitted(name: str, episodes: int) -> Cell:
     """The cell of the fitted twin: the exact reader and the attackers of the other rows, in every world."""
     with jax.enable_x64(True):
-        system, worlds = as_float64(MAKE[name]()), living(name)
-        model = worlds["as modelled"].plant
-        settings = AuditSettings(steps=PREROLL + STEPS.get(name, RUN), episodes=episodes, seed=11)
-        known = {title: fitted_models(model, world) for title, world in worlds.items()}
+        system, settings = as_float64(MAKE[name]()), fitted_settings(name, episodes)
+        known = {one.name: fitted_models(*pair) for one, pair in living(name)}
 
         def twin(world: Scenario) -> Twin:
-            return Twin(system, known.get(world.name, known["as modelled"]), world.believed)
+            return Twin(system, known.get(world.name, known[AS_MODELLED]), world.believed)
 
+        worlds = brief_scenarios(system, settings.steps)
+        # The model itself in the form of the other worlds, so that it is the same program.
+        same = next(one for one in worlds if one.name == "overrated secret")
+        here = Scenario(AS_MODELLED, same.plant, system.prior.secrets, push=same.push)
+        sides = {one.name: read_twin(system, twin(one), one, settings) for one in (here, *worlds)}
         scenarios = try_scenarios(system, twin, settings)
-        here = (nominal(system), *brief_scenarios(system, settings.steps))
-        sides = {one.name: read_twin(system, twin(one), one, settings) for one in here}
-    worst, (found, distortion) = worst_of(scenarios), sides["as modelled"]
+    worst, (found, distortion) = worst_of(scenarios), sides[AS_MODELLED]
     assert worst is not None  # every system has other worlds
     jax.clear_caches()
     return Cell(
@@ -347,7 +382,7 @@ def read_twin(
         world: where to play.
         settings: steps with those of the pre-roll, and episodes.
     """
-    found = evaluate(system, twin, world, settings, candidates=2)
+    found = evaluate(system, twin, world, settings, candidates=1)
     each = np.asarray(released(world.plant, found.records))
     print(f"{world.name}: {found.method}, {found.verdict().name}, {found.leakage}", flush=True)
     return found, stratified_mean(each, found.index, found.forecast.prior).value

@@ -1,4 +1,4 @@
-"""A learned twin: a network moves the centre of the copies, and sees what is public of a twin and nothing else.
+"""A learned twin: a network moves the centre of the copies, and sees public functions of ε and w alone.
 
 The release of a twin may be any public function of (ε, w): the bound of docs/twin.md does not depend on which
 one. So there is nothing to trade between leakage and cost, and a learner gets no price for leakage. The
