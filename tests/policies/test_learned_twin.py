@@ -66,6 +66,9 @@ def test_owners_with_the_same_noise_and_inputs_release_the_same_whatever_the_net
     assert np.max(np.abs(found[0][1])) > 0.3, "the network moves the releases"
     for shared, _ in found[1:]:
         assert np.allclose(shared, found[0][0], atol=1e-9)
+    storm = followed(wild(policy, 100.0), policy.system.prior.secrets[0], jnp.asarray(NOISE))[1]
+    reach = float(policy.limits.offset * policy.scaling.output.spread[0])
+    assert 0.9 * reach < np.max(np.abs(storm)) < 1.001 * reach
 
 
 def test_the_releases_of_a_pre_roll_do_not_depend_on_what_was_read(float64):
