@@ -407,11 +407,19 @@ def write(path: Path, cells: Sequence[Cell]) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
+def highest(cell: Cell) -> float | None:
+    """Nats that leak at most in the worst of the other worlds; None unless that is known for all of them."""
+    highs = [world.high for world in cell.worlds if world.high is not None]
+    return max(highs) if highs and len(highs) == len(cell.worlds) else None
+
+
 def line(cell: Cell) -> str:
     """One row of the table."""
-    most = "not certified" if cell.high is None else at_most(cell.high)
-    shown = [cell.policy, at_least(cell.low), most, f"{at_least(cell.worst_low)} ({cell.worst})"]
-    return f"| {' | '.join([*shown, f'{cell.distortion:.3g}'])} |"
+    high, there = "not certified" if cell.high is None else at_most(cell.high), highest(cell)
+    worst = at_least(cell.worst_low) + (f" ({cell.worst})" if cell.worst_low > 0.0 else "")
+    worst += "" if there is None else f", at most {at_most(there)}"
+    shown = [cell.policy, at_least(cell.low), high, worst, f"{cell.distortion:.3g}"]
+    return f"| {' | '.join(shown)} |"
 
 
 def table(cells: Sequence[Cell]) -> str:
@@ -427,47 +435,51 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 COLOURS = {
-    **{"true data": INK, "noise": ORANGE, "transport": BLUE, "counterfactual": RED, "twin": GREEN},
-    "learned": "#CC79A7",
+    **{"true data": INK, "noise": ORANGE, "transport": BLUE, "counterfactual": RED, "twin": "#CC79A7"},
+    FITTED: GREEN,
+    "learned": "#56B4E9",
 }
 
 
 def draw(cells: Sequence[Cell]) -> Figure:
-    """One panel per system: per policy, what leaks at most as modelled and at least in the worst world."""
-    figure = Figure(figsize=(11.0, 4.6), layout="constrained")
-    panels = figure.subplots(1, len(MAKE), sharey=True)
-    for panel, name in zip(panels, MAKE, strict=True):
-        _panel(panel, name, [cell for cell in cells if cell.system == name])
-    panels[0].set_ylabel("leakage, % of all there is to know")
-    handles = [panels[0].plot([], [], "o", color=PALE, label="as modelled, at most")[0]]
-    handles += [panels[0].plot([], [], "^", color=PALE, label="worst other world, at least")[0]]
-    handles += [
-        panels[0].plot([], [], "s", color=colour, label=policy)[0]
-        for policy, colour in COLOURS.items()
-        if any(cell.policy == policy for cell in cells)
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=8, frameon=False, fontsize=8.5)
+    """One panel per system, one row per policy: what leaks at most as modelled, and in the worst world.
+
+    The file is narrow, with large letters, so that it can be read on a telephone.
+    """
+    own = {name: [cell for cell in cells if cell.system == name] for name in MAKE}
+    figure = Figure(figsize=(5.4, 7.6), layout="constrained")
+    rows = [max(len(some), 1) + 1.2 for some in own.values()]
+    panels = figure.subplots(len(MAKE), 1, sharex=True, height_ratios=rows)
+    for panel, (name, some) in zip(panels, own.items(), strict=True):
+        _panel(panel, name, some)
+    panels[-1].set_xlabel("leakage, % of all there is to know")
+    handles = [panels[-1].plot([], [], "o", color=PALE, label="as modelled, at most")[0]]
+    handles += [panels[-1].plot([], [], ">", color=PALE, label="worst other world, at least")[0]]
+    handles += [panels[-1].plot([], [], "|", color=PALE, ms=11, mew=2, label="and at most, if known")[0]]
+    figure.legend(handles=handles, loc="outside lower center", ncols=1, frameon=False, fontsize=10)
     return figure
 
 
 def _panel(panel: Axes, name: str, cells: Sequence[Cell]) -> None:
-    """Policies of one system; a line joins the two marks of a policy."""
-    reach = max([cell.distortion for cell in cells], default=1.0) or 1.0
-    places = sorted((cell.distortion, cell.policy) for cell in cells)
-    moved = dict[str, float]()
-    for distortion, policy in places:  # marks that would hide each other are put side by side
-        least = max(moved.values(), default=-1.0) + 0.03 * reach
-        moved[policy] = max(distortion, least)
-    for cell in cells:
-        colour, at = COLOURS[cell.policy], moved[cell.policy]
+    """Policies of one system, the least distortion on top; a line joins the marks of a policy."""
+    cells = sorted(cells, key=lambda cell: -cell.distortion)
+    for place, cell in enumerate(cells):
+        colour = COLOURS[cell.policy]
         high = 100.0 * (cell.entropy if cell.high is None else cell.high) / cell.entropy
         worst = 100.0 * cell.worst_low / cell.entropy
-        panel.plot([at, at], [high, worst], color=colour, lw=1.4, alpha=0.7)
-        panel.plot(at, high, "o", color=colour, ms=7)
-        panel.plot(at, worst, "^", color=colour, ms=8, mec="white", mew=0.8)
-    panel.set(title=name, xlabel=f"mean distortion, {DISTORTION[name]}", ylim=(-4.0, 106.0))
-    panel.set_xlim(-0.06 * reach, 1.12 * max([reach, *moved.values()]))
-    panel.grid(alpha=0.2)
+        ends, most_there = [high, worst], highest(cell)
+        if most_there is not None:
+            ends.append(100.0 * most_there / cell.entropy)
+            panel.plot(ends[-1], place, "|", color=colour, ms=11, mew=2)
+        panel.plot([min(ends), max(ends)], [place, place], color=colour, lw=1.6, alpha=0.7)
+        panel.plot(high, place, "o", color=colour, ms=7)
+        panel.plot(worst, place, ">", color=colour, ms=8, mec="white", mew=0.8)
+        panel.text(104.0, place, f"{cell.distortion:.2g}", va="center", fontsize=10, clip_on=False)
+    panel.set_yticks(range(len(cells)), [cell.policy for cell in cells], fontsize=10)
+    panel.set(xlim=(-3.0, 103.0), ylim=(-0.7, len(cells) - 0.3))
+    panel.set_title(name, loc="left", fontsize=12)
+    panel.set_title(f"distortion, {DISTORTION[name]}", loc="right", fontsize=9)
+    panel.grid(alpha=0.2, axis="x")
 
 
 if __name__ == "__main__":
