@@ -50,8 +50,6 @@ class Row:
         twin_distortion: that of the twin.
         more: distortion that is added, paired.
         more_error: its standard error.
-        speed: change of the drivers' mean speed, m/s, paired.
-        speed_error: its standard error.
         episodes: that were played.
     """
 
@@ -64,8 +62,6 @@ class Row:
     twin_distortion: float
     more: float
     more_error: float
-    speed: float
-    speed_error: float
     episodes: int
 
 
@@ -108,24 +104,22 @@ class Study:
             return stratified_mean(values, index, prior)
 
         fuel = mean(100.0 * (theirs[0] - ours[0]) / theirs[0].mean())
-        distortion, more, speed = mean(ours[1]), mean(ours[1] - theirs[1]), mean(ours[2] - theirs[2])
+        distortion, more = mean(ours[1]), mean(ours[1] - theirs[1])
         return Row(
             price,
             seed,
             *(fuel.value, fuel.error, distortion.value, distortion.error),
-            *(mean(theirs[1]).value, more.value, more.error),
-            *(speed.value, speed.error, len(index)),
+            *(mean(theirs[1]).value, more.value, more.error, len(index)),
         )
 
 
 def played(system: System, policy: Policy, episodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Fuel, distortion and mean speed of each episode as rows, and whose it was, in double precision."""
+    """Fuel and distortion of each episode as rows, and whose it was, in double precision."""
     with jax.enable_x64(True):
         system, policy = as_float64((system, policy))
         found = play_episodes(nominal(system), policy, STEPS, np.arange(episodes), key=jr.key(77))
         use = use_of(system, found)
-        speed = np.asarray(found.states)[:, :, 0].mean(axis=1)
-        return np.stack([use.cost, use.distortion, speed]), np.asarray(found.index)
+        return np.stack([use.cost, use.distortion]), np.asarray(found.index)
 
 
 def read(path: Path = PAGE) -> list[Row]:
@@ -136,28 +130,13 @@ def read(path: Path = PAGE) -> list[Row]:
 def line(row: Row) -> str:
     """One row of the table."""
     fuel = f"{row.fuel:.2f} ({row.fuel_error:.2f})"
-    speed = f"{row.speed:+.3f}".replace("-", "−")
-    cells = [
-        f"{row.price:g}",
-        str(row.seed),
-        fuel,
-        f"{row.distortion:.3f}",
-        f"{row.twin_distortion:.3f}",
-        speed,
-    ]
+    cells = [f"{row.price:g}", str(row.seed), fuel, f"{row.distortion:.3f}", f"{row.twin_distortion:.3f}"]
     return f"| {' | '.join(cells)} |"
 
 
 def table(rows: list[Row]) -> str:
     """As in docs/choosing.md."""
-    heads = (
-        "price of distortion",
-        "seed",
-        "fuel saved, %",
-        "distortion",
-        "the twin's",
-        "change of speed, m/s",
-    )
+    heads = ("price of distortion", "seed", "fuel saved, %", "distortion", "the twin's")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *map(line, rows)]
     return "\n".join(lines) + "\n"
 

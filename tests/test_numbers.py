@@ -85,7 +85,9 @@ def test_the_table_of_ways_of_sharing_is_that_of_its_study():
             best = max(world.mean - 3.0 * world.error for world in cell.worlds)
             assert cell.worst_low <= max(best, 0.0), "corrected for all attackers"
         for world in cell.worlds:
-            assert world.high is None or world.mean - 3.0 * world.error <= world.high, "below the exact reader"
+            assert world.high is None or world.mean - 3.0 * world.error <= world.high, (
+                "below the exact reader"
+            )
 
 
 def test_the_table_of_learned_twins_is_that_of_its_study():
