@@ -118,7 +118,12 @@ def test_the_gradient_of_the_objective_is_that_of_differences(float64):
 
 def test_a_design_of_a_twin_takes_nothing_that_speaks_of_a_belief():
     assert PolicyDesign(start="twin").width == 64
-    for wrong in ({"parts": 2}, {"encoder": "mgf"}, {"particles": 64}):
+    wrong = (
+        lambda: PolicyDesign(start="twin", parts=2),
+        lambda: PolicyDesign(start="twin", encoder="mgf"),
+        lambda: PolicyDesign(start="twin", particles=64),
+    )
+    for one in wrong:
         with pytest.raises(ValueError, match="a twin keeps no belief"):
-            PolicyDesign(start="twin", **wrong)
+            one()
     assert issubclass(LearnedTwin, Twin)

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from veil.laws import Law, Point, diagonal_gaussian
+from veil.laws import Law, MemoryKernel, Point, diagonal_gaussian
 from veil.policies.base import LearnedPolicy, Memory, Time
 from veil.policies.scaling import Limits, Scaling, bounded
-from veil.policies.twin import Twin, TwinKernel, TwinMemory
+from veil.policies.twin import Twin, TwinMemory
 from veil.types import External, Features, Key, Secret, Shared, State
 
 
@@ -61,7 +61,7 @@ class LearnedTwin(Twin, LearnedPolicy):
         return centre + unit.spread * bounded(self.network(inputs), self.limits.offset)
 
 
-class LearnedTwinKernel(TwinKernel):
+class LearnedTwinKernel(MemoryKernel):
     """The moved centre of the copies' outputs, with noise if there is an `sd`."""
 
     policy: LearnedTwin
@@ -96,6 +96,7 @@ def learned_twin(
     dtype = scaling.output.spread.dtype
     network = eqx.nn.MLP(inputs, size, width, 2, jax.nn.silu, dtype=dtype, key=key)
     last = network.layers[-1]
+    assert last.bias is not None
     quiet = (jnp.zeros_like(last.weight), jnp.zeros_like(last.bias))
     network = eqx.tree_at(lambda net: (net.layers[-1].weight, net.layers[-1].bias), network, quiet)
     return LearnedTwin(base, scaling, Limits() if limits is None else limits, network)
