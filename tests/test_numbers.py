@@ -10,6 +10,7 @@ from paper import (
     study_audits,
     study_control,
     study_fitting,
+    study_learned_twin,
     study_long_training,
     study_readings,
     study_recordings,
@@ -76,13 +77,21 @@ def test_the_table_of_ways_of_sharing_is_that_of_its_study():
     cells = study_worlds.read()
     assert study_worlds.table(cells) in text_of("docs/choosing.md")
     assert (ROOT / study_worlds.PICTURE).exists() and study_worlds.PICTURE.name in text_of("docs/choosing.md")
-    platoon = [cell for cell in cells if cell.system == "platoon"]
+    platoon = [cell for cell in cells if cell.system == "platoon" and cell.policy != study_worlds.FITTED]
     assert platoon == study_worlds.platoon_cells(ROOT / "paper" / "audits.json")
     for cell in cells:
         assert 0.0 <= cell.worst_low <= cell.entropy + 1e-9 and 0.0 <= cell.low <= cell.entropy
         if cell.worlds:
             best = max(world.mean - 3.0 * world.error for world in cell.worlds)
             assert cell.worst_low <= max(best, 0.0), "corrected for all attackers"
+        for world in cell.worlds:
+            assert world.high is None or world.mean - 3.0 * world.error <= world.high, (
+                "below the exact reader"
+            )
+
+
+def test_the_table_of_learned_twins_is_that_of_its_study():
+    assert study_learned_twin.table(study_learned_twin.read()) in text_of("docs/choosing.md")
 
 
 def test_the_table_of_readings_is_that_of_its_study():

@@ -14,6 +14,7 @@ from veil.attacks.kalman import MisspecifiedPolicy
 from veil.beliefs.base import Belief, FilterSpec
 from veil.leakage.per_step import Measure
 from veil.policies.base import Policy, sensed
+from veil.policies.twin import twin_of
 from veil.step import StepOutput, WorldState, begin, first_belief, proceed, share
 from veil.systems.base import Scenario, System, require_rows
 from veil.systems.scenarios import nominal
@@ -139,7 +140,13 @@ class Problem(eqx.Module):
     def _measured(
         self, policy: Policy, play: EpisodeState, stage: StepOutput, measure_key: Key, belief_key: Key
     ) -> tuple[Belief | None, Scalar]:
-        """What the release tells, and the belief after it."""
+        """What the release tells, and the belief after it.
+
+        A twin is charged nothing: what it tells is at most the excess log-loss of its self-models, whatever
+        function of the noise it releases.
+        """
+        if twin_of(policy) is not None:
+            return play.leakage_belief, jnp.zeros((), stage.shared.dtype)
         if play.leakage_belief is None:
             return None, self.measure(stage.belief, stage.decision, key=measure_key)
         now, plant = play.situation, self.scenario.plant

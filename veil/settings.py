@@ -140,7 +140,7 @@ class ReadSettings:
             raise ValueError("--time-tolerance is a fraction of a step between 0 and 0.5.")
 
 
-StartName = Literal["transport", "plain", "grid", "printed"]
+StartName = Literal["transport", "plain", "grid", "printed", "twin"]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class PolicyDesign:
     """The kind and the size of a policy before it is trained."""
 
     start: StartName = "transport"
-    """transport, plain (noise), grid or printed"""
+    """transport, plain (noise), grid, printed or twin"""
     encoder: Literal["moments", "mgf"] = "moments"
     """How the network sees the belief: moments or mgf"""
     parts: int = 1
@@ -176,6 +176,8 @@ class PolicyDesign:
             raise ValueError("reach is a positive number per shared axis, in its unit, e.g. --reach 2.5 5.")
         if self.start == "transport" and (self.parts > 1 or self.encoder != "moments"):
             raise ValueError("parts and encoder are for --start plain; on transport there is one Gaussian.")
+        if self.start == "twin" and (self.parts > 1 or self.encoder != "moments" or self.particles):
+            raise ValueError("parts, encoder and particles are for other starts; a twin keeps no belief.")
         if self.start == "printed" and self.parts > 1:
             raise ValueError("parts is for --start plain; the printed actor has one Gaussian.")
         if self.proposal == "pooled" and not self.particles:

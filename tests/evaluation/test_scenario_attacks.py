@@ -31,7 +31,14 @@ def gained(found, name):
 def test_regressions_find_most_of_what_leaks_where_noise_depends_on_the_secret():
     """Releases are linear and Gaussian there too, so that one Kalman filter per secret is exact."""
     policy = GaussianNoise(GAIN, jnp.asarray([0.3]))
-    found = try_scenarios(GAIN, policy, SMALL)
+    asked = list[str]()
+
+    def chosen(world):
+        asked.append(world.name)
+        return policy
+
+    found = try_scenarios(GAIN, chosen, SMALL)
+    assert sorted(asked) == sorted(one.name for one in found), "a policy for each world"
     assert [one.name for one in found] == [*WORLDS, "active adversary, binary sequence"]
     with jax.enable_x64(True):
         scenario = as_float64(noise_by_secret(GAIN))

@@ -359,7 +359,7 @@ def learned_attack(job: _Job, scenario: Scenario, records: Record) -> AttackResu
 
 def try_scenarios(
     system: System,
-    policy: Policy,
+    policy: Policy | Callable[[Scenario], Policy],
     settings: AuditSettings | None = None,
     *,
     progress: Progress = silent,
@@ -369,22 +369,36 @@ def try_scenarios(
 
     Args:
         system: the model.
-        policy: any policy.
+        policy: any policy; or a function that gives the one of a scenario, for owners who adapt to where they
+            live, as by a fit to their own history.
         settings: which scenarios, how many steps, the seed.
         progress: called with the stage, how many episodes are done, and of how many.
         executor: who computes the batches; this process if not given.
     """
     with jax.enable_x64(True):
         settings = settings or AuditSettings()
-        system, policy = as_float64((system, policy))
-        job = _Job(system, policy, settings, progress, Store(), executor or InProcess())
-        return tuple(job.side_by_side(_scenario_stages(job))[0])
+        system, scenarios = as_float64(system), _scenarios(as_float64(system), settings)
+        chosen = (lambda _: policy) if isinstance(policy, Policy) else policy
+
+        def stage(one: Scenario) -> Callable[[Progress], ScenarioResult]:
+            def run(told: Progress) -> ScenarioResult:
+                own = as_float64(chosen(one))
+                who = executor or InProcess()
+                return _attack_scenario(_Job(system, own, settings, told, Store(), who), one)
+
+            return run
+
+        return tuple(side_by_side([stage(one) for one in scenarios], progress, executor))
 
 
 def _scenario_stages(job: _Job) -> "list[Stage]":
     """One for each scenario; each needs the settings and the scenario alone."""
-    attack = attack_in_full if job.settings.scenarios == "full" else attack_briefly
-    return [lambda job, one=one: attack(job, one) for one in _scenarios(job.system, job.settings)]
+    return [lambda job, one=one: _attack_scenario(job, one) for one in _scenarios(job.system, job.settings)]
+
+
+def _attack_scenario(job: _Job, scenario: Scenario) -> ScenarioResult:
+    """Briefly or in full, as the settings say."""
+    return (attack_in_full if job.settings.scenarios == "full" else attack_briefly)(job, scenario)
 
 
 def _scenarios(system: System, settings: AuditSettings) -> tuple[Scenario, ...]:

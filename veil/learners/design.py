@@ -12,12 +12,14 @@ from veil.beliefs.particles import ParticleSpec, Scheme
 from veil.beliefs.pooled import PooledSpec
 from veil.policies.base import LearnedPolicy
 from veil.policies.grid import discrete_policy
+from veil.policies.learned_twin import learned_twin
 from veil.policies.neural import neural_policy
 from veil.policies.plain import Truth
 from veil.policies.printed import printed_policy
 from veil.policies.residual import residual_policy
 from veil.policies.scaling import Limits, Scaling, Unit
 from veil.policies.transport import Transport
+from veil.policies.twin import Twin
 from veil.rollout import rollout
 from veil.settings import PolicyDesign
 from veil.step import Record
@@ -117,6 +119,8 @@ def initial_policy(design: PolicyDesign, system: System, steps: int = 50, *, key
         own = {"tracker": tracker, "encoder": design.encoder, "width": design.width}
         return printed_policy(system, scaling, **own, key=weight_key)
     limits = Limits(low=jnp.asarray(design.floor, scaling.output.spread.dtype))
+    if design.start == "twin":
+        return learned_twin(Twin(system), scaling, width=design.width, key=weight_key)
     if design.start == "transport":
         base = Transport(system, ABOVE * design.floor * scaling.output.spread, tracker)
         return residual_policy(base, scaling, limits=limits, width=design.width, key=weight_key)

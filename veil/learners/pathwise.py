@@ -153,7 +153,7 @@ def _means(problem: Problem, outcome: Outcome) -> tuple[Scalar, Scalar, Scalar]:
 class PathwisePreset(Preset):
     """Gradients through the whole loop."""
 
-    starts = ("transport", "plain", "grid")
+    starts = ("transport", "plain", "grid", "twin")
     several_plants = True
 
     def build(self, training: TrainSettings) -> Pathwise:

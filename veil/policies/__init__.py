@@ -4,6 +4,7 @@ from veil.policies.base import Decision, LearnedPolicy, PlainPolicy, Policy
 from veil.policies.budgeted import Budgeted
 from veil.policies.counterfactual import Counterfactual
 from veil.policies.grid import GridPolicy, discrete_policy, grid_atoms, grid_policy
+from veil.policies.learned_twin import LearnedTwin, learned_twin
 from veil.policies.networks import Encoder, MgfEncoder, MomentEncoder, mgf_encoder
 from veil.policies.neural import NeuralPolicy, neural_policy
 from veil.policies.plain import Blind, GaussianNoise, Quantised, Truth
@@ -23,6 +24,7 @@ __all__ = [
     "GaussianNoise",
     "GridPolicy",
     "LearnedPolicy",
+    "LearnedTwin",
     "Limits",
     "MgfEncoder",
     "MomentEncoder",
@@ -41,6 +43,7 @@ __all__ = [
     "discrete_policy",
     "grid_atoms",
     "grid_policy",
+    "learned_twin",
     "mgf_encoder",
     "neural_policy",
     "printed_policy",
