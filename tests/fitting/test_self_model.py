@@ -41,27 +41,31 @@ def house_path(seed, steps=STEPS, step=0.0):
     return system, jnp.asarray(secret), states, np.array(inputs)
 
 
-def textbook_filter(system, secret, states, inputs, noise, envelope=None, wider=1.0):
+def textbook_filter(system, secret, states, inputs, step=0.0, envelope=None, wider=1.0):
     """Means and variances of the indoor readings by a Kalman filter in matrix form, written for this test.
 
+    A reading of a sensor with steps says that the temperature is in a cell, by SciPy's truncated normal law.
     The last column is the mean of both temperatures in the end.
     """
     start = system.initial(secret)
     mean = np.array([states[0, 0], float(start.mean[1]) if envelope is None else envelope])
-    covariance = np.diag([noise, (wider * float(start.scale[1, 1])) ** 2])
+    covariance = np.diag([step**2 / 12, (wider * float(start.scale[1, 1])) ** 2])
     found = []
     for t in range(len(states) - 1):
 
-        def step(x, w=inputs[t]):
+        def on(x, w=inputs[t]):
             return system.transition(secret, x, jnp.asarray(w)).mean
 
-        slope = np.asarray(jax.jacrev(step)(jnp.asarray(mean)))
+        slope = np.asarray(jax.jacrev(on)(jnp.asarray(mean)))
         scale = np.asarray(system.transition(secret, jnp.asarray(mean), jnp.asarray(inputs[t])).scale)
-        mean, covariance = np.asarray(step(jnp.asarray(mean))), slope @ covariance @ slope.T + scale @ scale.T
+        mean, covariance = np.asarray(on(jnp.asarray(mean))), slope @ covariance @ slope.T + scale @ scale.T
         found.append((mean[0], covariance[0, 0]))
-        gain = covariance[:, 0] / (covariance[0, 0] + noise)
-        mean = mean + gain * (states[t + 1, 0] - mean[0])
-        covariance = covariance - np.outer(gain, covariance[0])
+        gain, sd = covariance[:, 0] / covariance[0, 0], np.sqrt(covariance[0, 0])
+        ends = (states[t + 1, 0] + np.array([-0.5, 0.5]) * step - mean[0]) / sd
+        cell = stats.truncnorm(*ends, loc=mean[0], scale=sd) if step else None
+        inside, left = (cell.mean(), cell.var()) if cell else (states[t + 1, 0], 0.0)
+        mean = mean + gain * (inside - mean[0])
+        covariance = covariance - np.outer(gain, gain) * (covariance[0, 0] - left)
     return np.array([*found, mean]).T
 
 
@@ -82,10 +86,50 @@ def test_a_rounded_reading_has_the_probability_of_its_cell(float64):
     likelihood = Likelihood(system, rows_of(system, log))
     here = Parameters((secret - likelihood.centre) / likelihood.spread, jnp.zeros(2), white(1))
     lines = np.asarray(log_scores(likelihood, here)[0])[: STEPS - 1]
-    mean, variance = textbook_filter(system, secret, states, inputs, step**2 / 12)[:, :-1]
+    mean, variance = textbook_filter(system, secret, states, inputs, step)[:, :-1]
     place, sd = states[1:, 0] - mean, np.sqrt(variance)
     truth = np.log(stats.norm.cdf(place + step / 2, scale=sd) - stats.norm.cdf(place - step / 2, scale=sd))
     assert np.allclose(lines + np.log(step), truth, atol=1e-5), "six points per cell of up to three sd"
+
+
+@pytest.mark.parametrize("wide", [0.7, 1.3, 2.0])
+def test_a_coarse_sensor_has_the_likelihood_of_quadrature_over_the_hidden_state(wide, float64):
+    """x' = g x + w + 0.3 ν, read in cells of `wide` sd of the noise; the truth sums over a fine grid."""
+    system, gain, sd, steps = as_float64(Gain()), 0.6, 0.3, 400
+    step, rng = 0.3 * wide, np.random.default_rng(9)
+    push, level = 0.2 * rng.standard_normal(steps), np.zeros(steps)
+    for t in range(steps - 1):
+        level[t + 1] = gain * level[t] + push[t] + sd * rng.standard_normal()
+    seen = step * np.round(level / step)
+    log = bound(system, seen[:, None], push[:, None], (True,), (step,))
+    likelihood = Likelihood(system, rows_of(system, log))
+    assert likelihood.data.sensor.rounded
+
+    def truth(size):
+        places = (np.arange(-20, 20) + 0.5) / 40  # of the state in its cell
+        weights, total = np.full(40, 1 / 40), 0.0
+        for t in range(steps - 1):
+            means = gain * (seen[t] + step * places) + push[t]
+            weights = weights @ stats.norm.pdf(seen[t + 1] + step * places, means[:, None], size) * step / 40
+            total += np.log(weights.sum())
+            weights = weights / weights.sum()
+        return total - (steps - 1) * np.log(step)
+
+    def found(size):
+        own = float(system.transition(*at(system)).scale[0, 0])
+        here = Parameters(
+            (jnp.asarray([gain]) - likelihood.centre) / likelihood.spread,
+            jnp.log(jnp.asarray([size / own])),
+            white(1),
+        )
+        return float(np.sum(np.asarray(log_scores(likelihood, here)[0])[: steps - 1]))
+
+    sizes = np.array([0.97, 1.0, 1.03]) * sd
+    heights = np.array([[f(size) for size in sizes] for f in (truth, found)])
+    assert abs(heights[0] - heights[1]).max() < 0.5, heights
+    slopes = heights @ [-1.0, 0.0, 1.0] / 0.06  # by the log of the noise
+    curve = -heights[0] @ [1.0, -2.0, 1.0] / 0.03**2
+    assert abs(slopes[0] - slopes[1]) / curve < 0.005, "shift of the estimated noise"
 
 
 def test_coloured_noise_has_the_joint_density_of_its_path(float64):

@@ -6,6 +6,7 @@ of parameters are kept by smooth maps. The program that computes all this is com
 data: parameters that an order of the noise does not have are held at zero instead of being left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from scipy.special import expit
 from scipy.stats import qmc
 
 from veil.beliefs.self_model import LONGEST, Forecasts, ResidualLaw, white
+from veil.fitting.examine import towards
 from veil.fitting.predictor import Rows, forecasts
 from veil.fitting.residual_law import entry_log_density, innovations, log_density
 from veil.results.fit import Family
@@ -133,6 +135,14 @@ class Likelihood(eqx.Module):
     def steps_of_digits(self) -> Float[Array, " Y"] | None:
         """Of the recorded coordinates; None where likelihoods take them as exact."""
         return self.data.sensor.step[self.axes] if self.data.sensor.rounded else None
+
+    def log_size(self, law: ResidualLaw) -> Float[Array, "T Y"]:
+        """Logarithm of the size of the errors at every reading, by the state before it.
+
+        Args:
+            law: of the scores.
+        """
+        return self.states() @ law.level.T
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest values of all parameters, as rows."""
@@ -344,6 +354,25 @@ def _derivatives(likelihood: Likelihood, row: Array, steps: _Steps) -> tuple[Arr
 
 
 @eqx.filter_jit
+def _steps(
+    likelihood: Likelihood, parameters: Parameters
+) -> tuple[Float[Array, "T Y"], Float[Array, "T Y R"]]:
+    """Standard deviation of each reading given those before it, and derivatives of its mean in this unit."""
+    near = _linearised(likelihood, parameters)
+
+    def predicted(row: Array) -> tuple[Array, Array]:
+        there = unravel(likelihood.start(), row)
+        found = near(there.secret - parameters.secret, there.log_noise - parameters.log_noise)
+        lines = likelihood.by_step(found, there.law)
+        return lines[1], likelihood.log_size(there.law) + found.log_sd
+
+    row = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(parameters)])
+    noise, log_sd = predicted(row)
+    away, wider = jax.jacfwd(predicted)(row)
+    return jnp.exp(log_sd), -(away + noise[..., None] * wider)
+
+
+@eqx.filter_jit
 def _profiled(likelihood: Likelihood, points: Float[Array, "C P"], weights: Array) -> Float[Array, " C"]:
     """The objective at many secrets, each with the size of noise that suits it best."""
     start = likelihood.start()
@@ -354,6 +383,39 @@ def _profiled(likelihood: Likelihood, points: Float[Array, "C P"], weights: Arra
         return jnp.sum(jnp.log(jnp.sum(weights[:, None] * squares, axis=0) / jnp.sum(weights)))
 
     return jax.lax.map(one, points)
+
+
+@eqx.filter_jit
+def _misses(likelihood: Likelihood, parameters: Parameters) -> Float[Array, "T Y"]:
+    return likelihood.forecasts(parameters.secret, parameters.log_noise).miss
+
+
+def score_towards(
+    likelihood: Likelihood,
+    parameters: Parameters,
+    free: np.ndarray,
+    noise: Float[np.ndarray, "T Y"],
+    others: Sequence[tuple[Likelihood, Parameters, np.ndarray]],
+) -> float:
+    """How far errors of a model go where another law of motion expects them, in standard errors.
+
+    Args:
+        likelihood: of the model.
+        parameters: of the model, estimated from all steps.
+        free: which of them were estimated.
+        noise: the model's errors, standard normal.
+        others: the other law with parameters that were estimated from earlier steps, and the steps that it
+            predicts by them.
+    """
+    used = np.asarray(likelihood.data.used)
+    sd, slopes = (np.asarray(part) for part in _steps(likelihood, parameters))
+    exact = np.asarray(log_scores(likelihood, parameters)[1])
+    apart = np.zeros_like(exact)
+    for rival, estimate, there in others:
+        apart[there] = (exact - np.asarray(_misses(rival, estimate)) / sd)[there]
+    weights = jnp.asarray(used, float)
+    curvature = used.sum() * np.asarray(_local(likelihood, jnp.asarray(ravel(parameters)), weights)[2])
+    return towards(noise[used], apart[used], slopes[used][..., free], curvature[np.ix_(free, free)])
 
 
 @eqx.filter_jit
@@ -517,6 +579,7 @@ class Uncertainty:
 
     Attributes:
         covariance: of the system's parameters, in their own units.
+        interval: of 95 %, lowest and highest value of each, in their own units.
         weak: combinations of parameters that the data do not determine: standard deviation in units of the
             prior's spread, and weights by parameter.
         free: number of parameters that were estimated, with those of the noise.
@@ -525,21 +588,38 @@ class Uncertainty:
     """
 
     covariance: Float[np.ndarray, "P P"]
+    interval: Float[np.ndarray, "P 2"]
     weak: tuple[tuple[float, Float[np.ndarray, " P"]], ...]
     free: int
     log_noise: Float[np.ndarray, " N"]
     at_limit: np.ndarray
 
 
-PROFILE_STEPS = 5  # values on each side at which a profile likelihood is evaluated at most
+SHOWN = 1.96  # standard errors of an interval of 95 %
+
+FALL = 0.5 * SHOWN**2  # nats by which a profile likelihood has fallen at the ends of such an interval
+
+PROFILE_STEPS = 10  # values on each side that are tried at most, each twice as far away
+
+LOOKED_AT = 6.0  # nats: a side is left when the profile likelihood has fallen by that
+
+PROFILE_CLIMB = 12  # iterations for the other parameters at each value
 
 NEAR_LIMIT = 1e-3  # of the prior's spread: an estimate as close to its limit is at it
 
 
-def _profile_error(
-    likelihood: Likelihood, row: np.ndarray, free: np.ndarray, weights: Array, place: int, error: float
-) -> float:
-    """The standard error of a parameter, at least `error`, that its profile likelihood tells.
+def _profile_interval(
+    likelihood: Likelihood,
+    row: np.ndarray,
+    free: np.ndarray,
+    weights: Array,
+    place: int,
+    ridge: Float[np.ndarray, " R"],
+) -> tuple[tuple[float, float], list[tuple[float, np.ndarray]]]:
+    """The values of a parameter that a likelihood ratio test at 5 % does not reject: the first and the last.
+
+    Also returns the best parameters for every value between them that was tried, and how many nats they are
+    behind the best.
 
     The other parameters are estimated anew for each value that is tried.
 
@@ -549,32 +629,63 @@ def _profile_error(
         free: which parameters were estimated.
         weights: of the steps that were used.
         place: of the parameter in the row.
-        error: that the curvature tells.
+        ridge: how all parameters change with this one by the curvature, for one standard error of it.
     """
     like, (low, high) = likelihood.start(), likelihood.limits()
     count = float(np.sum(np.asarray(weights)))
     others = free.copy()
     others[place] = False
-    top = float(_local(likelihood, jnp.asarray(row), weights)[0])
-    found = error
+
+    def best(start: np.ndarray, value: float) -> tuple[float, float, np.ndarray]:
+        moved = np.clip(start, low + 1e-6, high - 1e-6)
+        moved[place] = np.clip(value, low[place] + 1e-6, high[place] - 1e-6)
+        there, height = climb(likelihood, unravel(like, jnp.asarray(moved)), others, weights, PROFILE_CLIMB)
+        return float(moved[place]), count * height, ravel(there)
+
+    here = float(row[place]), count * float(_local(likelihood, jnp.asarray(row), weights)[0]), row
+    sides = []
     for side in (-1.0, 1.0):
-        away, start, fall, reached = 2.0 * error, row, 2.0, 2.0 * error
-        for _ in range(PROFILE_STEPS):
-            moved = start.copy()
-            moved[place] = np.clip(row[place] + side * away, low[place] + 1e-6, high[place] - 1e-6)
-            there, value = climb(likelihood, unravel(like, jnp.asarray(moved)), others, weights, 6)
-            fall, reached = count * (value - top), abs(float(moved[place] - row[place]))
-            if fall >= 2.0 or reached < 0.999 * away:
-                break
-            away, start = 2.0 * away, ravel(there)
-        found = max(found, 0.5 * reached * np.sqrt(2.0 / max(fall, 2.0)))
-    return found
+        line, away = [here, best(row + side * 2.0 * ridge, here[0] + side * 2.0 * ridge[place])], 2.0
+        while len(line) <= PROFILE_STEPS and line[-1][1] - here[1] < LOOKED_AT:
+            away *= 2.0
+            (before, _, first), (now, _, last) = line[-2:]
+            value = here[0] + side * away * ridge[place]
+            if abs(now - here[0]) < 0.999 * 0.5 * away * ridge[place]:
+                break  # at a limit
+            line.append(best(last + (last - first) * (value - now) / (now - before), value))
+        sides.append(line)
+    least = min(point[1] for line in sides for point in line)
+    ends, path = [], list[tuple[float, np.ndarray]]()
+    for line in sides:
+        inside = max(at for at, point in enumerate(line) if point[1] - least < FALL or at == 0)
+        path += [(point[1] - least, point[2]) for point in line[: inside + 1]]
+        if inside + 1 == len(line):
+            ends.append(line[inside][0])
+            continue
+        near, far = line[inside], line[inside + 1]
+        for _ in range(2):
+            middle = best(near[2], _between(near, far, least))
+            near, far = (middle, far) if middle[1] - least < FALL else (near, middle)
+        path.append((near[1] - least, near[2]))
+        ends.append(_between(near, far, least))
+    return (ends[0], ends[1]), path
 
 
-def _is_parabola(
+def _between(
+    near: tuple[float, float, np.ndarray], far: tuple[float, float, np.ndarray], least: float
+) -> float:
+    """Where a likelihood has fallen by `FALL`: the root of the fall is taken as linear between two values."""
+    first, last = (np.sqrt(max(point[1] - least, 0.0)) for point in (near, far))
+    share = (np.sqrt(FALL) - first) / max(last - first, 1e-9)
+    return near[0] + float(np.clip(share, 0.05, 0.95)) * (far[0] - near[0])
+
+
+def _not_parabolas(
     likelihood: Likelihood, row: np.ndarray, free: np.ndarray, weights: Array, inverse: np.ndarray
-) -> bool:
-    """Whether the likelihood falls by about 2 at two standard errors along the ridge of each parameter.
+) -> list[int]:
+    """Parameters along whose ridge the likelihood does not fall like a parabola.
+
+    That would be by 2 at two standard errors and by 12.5 at five.
 
     Args:
         likelihood: of the recording.
@@ -590,16 +701,53 @@ def _is_parabola(
         there = unravel(likelihood.start(), jnp.asarray(moved))
         return -count * float(_objective(log_scores(likelihood, there)[0], there.log_noise, weights))
 
-    top = height(row)
+    top, found = height(row), []
     for place in range(likelihood.centre.shape[0]):
-        ridge = 2.0 * inverse[place] / np.sqrt(inverse[place, place])
-        for side in (-1.0, 1.0):
+        ridge = inverse[place] / np.sqrt(inverse[place, place])
+        for away, least, most in ((-2.0, 1.0, 4.0), (2.0, 1.0, 4.0), (-5.0, 5.0, np.inf), (5.0, 5.0, np.inf)):
             moved = row.copy()
-            moved[free] += side * ridge
-            fall = top - height(np.clip(moved, low, high))
-            if not 1.0 <= fall <= 4.0:
-                return False
-    return True
+            moved[free] += away * ridge
+            limited = np.clip(moved, low, high)
+            if abs(away) > 2.0 and np.any(limited != moved):
+                continue  # nearer than that
+            if not least <= top - height(limited) <= most:
+                found.append(place)
+                break
+    return found
+
+
+def _profiles(
+    likelihood: Likelihood, row: np.ndarray, free: np.ndarray, weights: Array, inverse: np.ndarray
+) -> dict[int, tuple[float, float]]:
+    """Intervals of parameters where the likelihood is not a parabola, by number; none where it is one.
+
+    Another parameter has, beside each value of one with a profile, the interval of a parabola that begins as
+    far below the best.
+
+    Args:
+        likelihood: of the recording.
+        row: the estimate.
+        free: which parameters were estimated.
+        weights: of the steps that were used.
+        inverse: of the curvature.
+    """
+    ends, size = dict[int, tuple[float, float]](), likelihood.centre.shape[0]
+    beside = np.repeat(row[:size, None], 2, axis=1)
+    for place in _not_parabolas(likelihood, row, free, weights, inverse):
+        ridge = np.zeros_like(row)
+        ridge[free] = inverse[place] / np.sqrt(inverse[place, place])
+        ends[place], path = _profile_interval(likelihood, row, free, weights, place, ridge)
+        rest = np.diag(inverse)[:size] - inverse[place, :size] ** 2 / inverse[place, place]
+        for fall, there in path:
+            away = np.sqrt(2.0 * max(FALL - fall, 0.0) * np.maximum(rest, 0.0))
+            beside[:, 0] = np.minimum(beside[:, 0], there[:size] - away)
+            beside[:, 1] = np.maximum(beside[:, 1], there[:size] + away)
+    if ends:
+        for place in set(range(size)) - set(ends):
+            half = SHOWN * np.sqrt(inverse[place, place])
+            low, high = min(beside[place, 0], row[place] - half), max(beside[place, 1], row[place] + half)
+            ends[place] = float(low), float(high)
+    return ends
 
 
 def uncertainty(
@@ -608,9 +756,10 @@ def uncertainty(
     """Standard errors from the curvature at the estimate, and from the likelihood beside it.
 
     Limits of the system (a heater that is off, a brake) can put a kink at the estimate, where the curvature
-    says nothing about the flat side. So the likelihood is also evaluated two standard errors away from the
-    estimate. Where it does not fall like a parabola, profile likelihoods tell the standard errors. Directions
-    without curvature get the prior's spread times 1,000 instead of infinity.
+    says nothing about the flat side. So the likelihood is also evaluated two and five standard errors away
+    from the estimate. Where it does not fall like a parabola, the interval is that of the profile likelihood,
+    and the standard error is its length / 3.92. Directions without curvature get the prior's spread times
+    1,000 instead of infinity.
 
     Args:
         likelihood: of the recording.
@@ -625,13 +774,14 @@ def uncertainty(
     values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
     inverse = (vectors / np.maximum(values, 1e-6)) @ vectors.T
     size, errors = likelihood.centre.shape[0], np.sqrt(np.diag(inverse))
-    if profiles and not _is_parabola(likelihood, row, free, weights, inverse):
-        wider = np.ones(len(inverse))
-        for place in range(size):
-            profile = _profile_error(likelihood, row, free, weights, place, float(errors[place]))
-            wider[place] = profile / errors[place]
-        inverse = inverse * np.outer(wider, wider)
-    inverse = inverse * count / max(count - free.sum(), 1.0)  # the size of the noise was estimated as well
+    wider, ends = (
+        np.ones(len(inverse)),
+        _profiles(likelihood, row, free, weights, inverse) if profiles else {},
+    )
+    for place, (first, last) in ends.items():
+        wider[place] = max((last - first) / (2.0 * SHOWN * errors[place]), 1.0)
+    few = count / max(count - free.sum(), 1.0)  # the size of the noise was estimated as well
+    inverse = inverse * np.outer(wider, wider) * few
     covariance = inverse[:size, :size]
     variances, directions = np.linalg.eigh(covariance)
     weak = tuple(
@@ -644,5 +794,16 @@ def uncertainty(
     log_noise = np.asarray(unravel(parameters, jnp.asarray(each)).log_noise)
     low, high = likelihood.limits()
     near = (row - low < NEAR_LIMIT) | (high - row < NEAR_LIMIT)
-    spread = np.asarray(likelihood.spread)
-    return Uncertainty(covariance * np.outer(spread, spread), weak, int(free.sum()), log_noise, near[:size])
+    interval = row[:size, None] + SHOWN * np.sqrt(np.diag(covariance))[:, None] * np.array([-1.0, 1.0])
+    for place, both in ends.items():
+        interval[place] = row[place] + np.sqrt(few) * (np.array(both) - row[place])
+    interval = np.clip(interval, low[:size, None], high[:size, None])
+    spread, centre = np.asarray(likelihood.spread), np.asarray(likelihood.centre)
+    return Uncertainty(
+        covariance * np.outer(spread, spread),
+        centre[:, None] + spread[:, None] * interval,
+        weak,
+        int(free.sum()),
+        log_noise,
+        near[:size],
+    )

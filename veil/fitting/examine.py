@@ -119,6 +119,8 @@ def examine(
 
 def _rival_test(rival: Rival) -> FitTest:
     said = f"a rival ({rival.name}) predicts {rival.gain:.3g} nats per step better (p = {rival.p:.1e})"
+    if rival.score is not None and rival.gain * rival.steps < rival.score:
+        said = f"errors go where another law ({rival.name}) expects them (p = {rival.p:.1e})"
     return FitTest(f"rival: {rival.name}", rival.gain, rival.p, said)
 
 
@@ -190,14 +192,44 @@ def rivals_of(
     return tuple(found)
 
 
-def rival_of(name: str, gains: Float[np.ndarray, " T"]) -> Rival:
+def rival_of(name: str, gains: Float[np.ndarray, " T"], score: float | None = None) -> Rival:
     """A rival from the log scores that it gains over the model, per held-out step.
 
     Args:
         name: what it does.
         gains: nats.
+        score: of another law of motion, see `towards`.
     """
-    return Rival(name, *mean_and_error(gains), len(gains))
+    return Rival(name, *mean_and_error(gains), len(gains), score)
+
+
+LEAST = 0.25  # squared errors of the model by which another law must differ from it in all steps
+
+
+def towards(
+    noise: Float[np.ndarray, "T Y"],
+    apart: Float[np.ndarray, "T Y"],
+    slopes: Float[np.ndarray, "T Y R"],
+    curvature: Float[np.ndarray, "R R"],
+) -> float:
+    """How far errors of a model go where another law expects them, in standard errors.
+
+    With errors z_t, and the prediction of the other law minus that of the model d_t, the statistic is
+    Σ z_t d_t (Davidson and MacKinnon's test of one regression by another). Where the model is right and d_t
+    comes from the past, it is a sum of martingale differences with variance Σ d_t². The parameters of the
+    model were estimated from the same errors, which takes away what of d_t they can imitate: with the
+    derivatives J_t of the predictions, the curvature H and c = Σ J_t d_t the variance is Σ d_t² − cᵀ H⁻¹ c.
+    Of all tests it has the greatest power against this law where d_t is small.
+
+    Args:
+        noise: z, standard normal under the model, which was fitted to all steps.
+        apart: d, in standard deviations; zero where the other law does not predict.
+        slopes: J, in standard deviations per unit of each parameter.
+        curvature: of the model's negative log likelihood.
+    """
+    pull = np.einsum("ty,tyr->r", apart, slopes)
+    variance = float(np.sum(apart**2) - pull @ np.linalg.lstsq(curvature, pull, rcond=1e-10)[0])
+    return float(np.sum(noise * apart) / np.sqrt(max(variance, LEAST)))
 
 
 def _lagged(values: np.ndarray, lag: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from veil.fitting.estimate import (
     estimate_white,
     log_scores,
     ravel,
+    score_towards,
     uncertainty,
     unravel,
 )
@@ -30,7 +31,7 @@ from veil.io import Store
 from veil.recordings.bound import Bound, bind
 from veil.recordings.recording import Recording
 from veil.recordings.tables import RecordingError
-from veil.results.fit import Candidate, Estimate, Family, Fit, Individual, individual_from_dict
+from veil.results.fit import Candidate, Estimate, Family, Fit, Individual, Rival, individual_from_dict
 from veil.results.parts import Examination
 from veil.settings import FitSettings
 from veil.systems.base import System
@@ -175,13 +176,17 @@ def _individual(
     held = late[used]
     seconds = None if system.step_seconds is None else float(system.step_seconds)
     rivals = rivals_of(flat, _known(system, data)[used], held, seconds, settings.seed)
-    for law, (model, rows) in others.items():
-        gains = _gains_ahead(Likelihood(model, rows), likelihood, parameters, family, used, settings)
-        rivals = (*rivals, rival_of(law, gains))
-    tests = examine(flat[held], fitted, _recorded(system, data.sensor.seen), seconds, rivals)
-    first = uncertainty(likelihood, parameters, likelihood.free(family), weights, profiles=False)
+    free = likelihood.free(family)
+    first = uncertainty(likelihood, parameters, free, weights, profiles=False)
     final = estimate_coloured(likelihood, parameters, family, everything)
-    found = uncertainty(likelihood, final, likelihood.free(family), everything)
+    found = uncertainty(likelihood, final, free, everything)
+    _, last, cells, _ = (np.asarray(part) for part in log_scores(likelihood, final))
+    errors = np.zeros_like(last)
+    errors[used] = gaussianised(last[used], cells[used], np.asarray(final.law.tail), settings.seed)
+    for law, (model, rows) in others.items():
+        other = Likelihood(model, rows)
+        rivals = (*rivals, _other_law(law, other, likelihood, final, free, errors, score, settings))
+    tests = examine(flat[held], fitted, _recorded(system, data.sensor.seen), seconds, rivals)
     predicted = np.asarray(data.states)[1:][used][held][:, likelihood.axes]
     individual = Individual(
         name,
@@ -205,63 +210,53 @@ def _individual(
     return Part(individual, ravel(parameters), first.covariance)
 
 
-EARLIER = (0.3, 0.5)  # parts of the recording from which another law of motion predicts the next one as well
+EARLIER = (0.2, 0.3, 0.5)  # parts of the recording from which another law of motion predicts the next one
 
-ENOUGH = (
-    200  # steps that such a part must have, so that what is predicted hardly depends on errors of the fit
-)
+ENOUGH = 200  # steps that such a part must have
 
 
 HOPELESS = 50.0  # nats: a law of motion that is farther behind on the fitted steps is climbed no further
 
 
-def _hopeless(likelihood: Likelihood, parameters: Parameters, weights: Array) -> float:
-    """The mean negative log density from which on another law of motion cannot be a rival.
-
-    Args:
-        likelihood: of the model.
-        parameters: of the model.
-        weights: of the steps that all are fitted to.
-    """
-    lines = np.where(np.asarray(weights) > 0, np.asarray(log_scores(likelihood, parameters)[0]), 0.0)
-    return float((HOPELESS - lines.sum()) / np.sum(np.asarray(weights)))
-
-
-def _gains_ahead(
+def _other_law(
+    name: str,
     rival: Likelihood,
     likelihood: Likelihood,
     parameters: Parameters,
-    family: Family,
-    used: np.ndarray,
+    free: np.ndarray,
+    flat: Float[np.ndarray, "T Y"],
+    scores: Float[np.ndarray, " T"],
     settings: FitSettings,
-) -> Float[np.ndarray, " M"]:
-    """Log score of another law of motion minus that of the model, on steps that neither was fitted to.
+) -> Rival:
+    """Another law of motion: what it gains on held-out steps, and whether errors go where it expects them.
 
-    Both are fitted to the first part of the recording and predict the steps up to the next part, and so on.
-    More steps of a long recording are scored than are held out: a law that is a little better is found.
+    It is fitted to the first part of the recording and predicts the steps up to the next part, and so on. So
+    more steps of a long recording are looked at than are held out: a law that is a little better is found.
 
     Args:
+        name: of the other law.
         rival: the other law, of which the noise is white.
         likelihood: of the model.
-        parameters: of the model, fitted to all steps that are not held out.
-        family: of the law of the scores.
-        used: which steps were recorded.
+        parameters: of the model, fitted to all steps.
+        free: which of them were estimated.
+        flat: errors of the model with these parameters, standard normal.
+        scores: log scores of the model that was fitted to all steps that are not held out.
         settings: how many steps are held out, and seeds.
     """
+    used = np.asarray(likelihood.data.used)
     parts = [part for part in EARLIER if part < 1.0 - settings.held_out and part * used.sum() >= ENOUGH]
-    ends = [*parts, 1.0 - settings.held_out, 1.0]
-    first = jnp.asarray(_split(used, settings.held_out)[0], float)
-    start, found = estimate_white(rival, first, settings.seed, _hopeless(likelihood, parameters, first)), []
-    for place, (end, until) in enumerate(pairwise(ends)):
-        early, late = _split(used, 1.0 - end)
-        weights, late = jnp.asarray(early, float), late & ~_split(used, 1.0 - until)[1]
-        own, other = parameters, start
-        if place < len(parts):
-            own = estimate_coloured(likelihood, parameters, family, weights)
-            other = estimate_coloured(rival, start, Family(), weights)
-        gain = np.asarray(log_scores(rival, other)[0]) - np.asarray(log_scores(likelihood, own)[0])
-        found.append(gain[late])
-    return np.concatenate(found)
+    ends, others = [*parts, 1.0 - settings.held_out, 1.0], []
+    early, late = _split(used, settings.held_out)
+    hopeless = float((HOPELESS - scores[early].sum()) / early.sum())
+    last = estimate_white(rival, jnp.asarray(early, float), settings.seed, hopeless)
+    for end, until in pairwise(ends):
+        before, after = _split(used, 1.0 - end)
+        there = after & ~_split(used, 1.0 - until)[1]
+        own = end == 1.0 - settings.held_out
+        weights = jnp.asarray(before, float)
+        others.append((rival, last if own else estimate_coloured(rival, last, Family(), weights), there))
+    gains = (np.asarray(log_scores(rival, last)[0]) - scores)[late]
+    return rival_of(name, gains, score_towards(likelihood, parameters, free, flat, others))
 
 
 def _split(used: np.ndarray, held_out: float) -> tuple[np.ndarray, np.ndarray]:
@@ -371,9 +366,11 @@ def _against_population(
 def _parameters(likelihood: Likelihood, final: Parameters, found: Uncertainty) -> tuple[Estimate, ...]:
     values, errors = np.asarray(likelihood.secret(final)), np.sqrt(np.diag(found.covariance))
     return tuple(
-        Estimate(field.name, float(value), float(error), field.unit, bool(at))
-        for field, value, error, at in zip(
-            likelihood.system.secret_fields, values, errors, found.at_limit, strict=True
+        Estimate(
+            field.name, float(value), float(error), field.unit, bool(at), (float(both[0]), float(both[1]))
+        )
+        for field, value, error, at, both in zip(
+            likelihood.system.secret_fields, values, errors, found.at_limit, found.interval, strict=True
         )
     )
 

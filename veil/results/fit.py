@@ -53,21 +53,28 @@ class Rival:
         gain: log score that it gains over the model, nats per step; negative if it loses.
         standard_error: of the gain.
         steps: that were scored. Neither it nor the model was fitted to them.
+        score: of another law of motion, how far errors of the model go where this law expects them, in
+            standard errors; None for other rivals.
     """
 
     name: str
     gain: float
     standard_error: float
     steps: int
+    score: float | None = None
 
     @property
     def p(self) -> float:
         """p-value of such a gain where the model is right: exp(−gain · steps).
 
         Under the model the likelihood ratio of a rival has expectation one, so that it exceeds 1/p with
-        probability p at most.
+        probability p at most. Another law of motion has a second chance by its score, which is standard
+        normal under the model; the smaller p-value of both is doubled.
         """
-        return math.exp(-max(self.gain * self.steps, 0.0))
+        by_gain = math.exp(-max(self.gain * self.steps, 0.0))
+        if self.score is None:
+            return by_gain
+        return min(1.0, 2.0 * min(by_gain, float(stats.norm.sf(self.score))))
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ class Estimate:
         standard_error: from the curvature of the likelihood; NaN where it was not estimated.
         unit: of both.
         at_limit: whether the estimate is the lowest or highest value that is allowed.
+        interval: of 95 %; None for the size of noise.
     """
 
     name: str
@@ -87,6 +95,19 @@ class Estimate:
     standard_error: float
     unit: str
     at_limit: bool = False
+    interval: tuple[float, float] | None = None
+
+    @property
+    def skewed(self) -> bool:
+        """Whether the interval is not that of a normal law around the estimate."""
+        if self.interval is None:
+            return False
+        low, high = self.interval
+        off = max(
+            abs(high - self.value - 1.96 * self.standard_error),
+            abs(self.value - low - 1.96 * self.standard_error),
+        )
+        return off > 0.1 * self.standard_error
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.4g} ± {self.standard_error:.2g} {self.unit}".rstrip()
@@ -311,10 +332,7 @@ class Fit:
         rows = [
             (
                 *(one.name, str(one.steps)),
-                *(
-                    f"{each.value:.3g} ± {each.standard_error:.2g}" + " (limit)" * each.at_limit
-                    for each in one.parameters
-                ),
+                *(_with_error(each) + " (limit)" * each.at_limit for each in one.parameters),
                 *(str(one.family), f"{one.score:.3f}"),
                 f"{self.horizon * one.rival.gain:.2g} ({one.rival.name})",
                 "yes" if one.explained else "no",
@@ -427,6 +445,12 @@ def _kind(test: str) -> str:
     return test if test.startswith("rival") else test.partition(" of ")[0]
 
 
+def _with_error(one: Estimate) -> str:
+    if one.interval is not None and one.skewed:
+        return f"{one.value:.3g}, {one.interval[0]:.3g} to {one.interval[1]:.3g}"
+    return f"{one.value:.3g} ± {one.standard_error:.2g}"
+
+
 def _estimates_to_dict(rows: Sequence[Estimate]) -> Line:
     return {
         one.name: {
@@ -434,6 +458,7 @@ def _estimates_to_dict(rows: Sequence[Estimate]) -> Line:
             "standard_error": one.standard_error if math.isfinite(one.standard_error) else None,
             "unit": one.unit,
             "at_limit": one.at_limit,
+            "interval": one.interval,
         }
         for one in rows
     }
@@ -445,7 +470,14 @@ def _error(value: float | None) -> float:
 
 def _estimates(line: dict) -> tuple[Estimate, ...]:
     return tuple(
-        Estimate(name, one["value"], _error(one["standard_error"]), one["unit"], one["at_limit"])
+        Estimate(
+            name,
+            one["value"],
+            _error(one["standard_error"]),
+            one["unit"],
+            one["at_limit"],
+            one["interval"] and (one["interval"][0], one["interval"][1]),
+        )
         for name, one in line.items()
     )
 
