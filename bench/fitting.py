@@ -239,8 +239,8 @@ def _told(
     note = (
         "Held-out log score, nats per step, mean over recordings; difference to Veil's with its standard "
         f"error over pairs. {len(names)} recordings of {steps} steps, the last 30 % held out. Processor time "
-        "of a fit: the first, with compilation, and the median of the others. darkgreybox is told the heating "
-        "power, Veil is not."
+        "of a fit: the first, with compilation, and the median of the others. darkgreybox is told the "
+        "heating power, Veil is not."
     )
     columns = ["system", "", "log score", "less Veil's", "first fit", "later fits"]
     report.table("System identification on simulated recordings", columns, rows, note)

@@ -35,6 +35,8 @@ STARTS, DESCENTS = 64, 3  # points that are tried, and from how many of them the
 
 FEW, NEGLIGIBLE = 3, 0.01  # a climb ends when this many steps gain less than this many nats together
 
+HUGE = 1e30  # a likelihood that is larger is taken as failed, since the solver would square it
+
 FIRST_CLIMB = 12  # iterations of each of these climbs; the best one goes on
 
 
@@ -486,7 +488,7 @@ def climb(
             row[free], first, second = range_.inside(u)
             value, slope, curve = (np.asarray(one) for one in _local(likelihood, jnp.asarray(row), weights))
             slope, curve = slope[free], curve[np.ix_(free, free)]
-            if not (np.isfinite(value) and np.all(np.isfinite(slope)) and np.all(np.isfinite(curve))):
+            if not all(np.all(np.abs(part) < HUGE) for part in (value, slope, curve)):  # nor NaN
                 known[mark] = 1e10, np.zeros(len(u)), np.eye(len(u))
             else:
                 bent = first[:, None] * curve * first[None, :] + np.diag(slope * second)
