@@ -32,6 +32,8 @@ SEEDS = 4
 class Simulated(NamedTuple):
     """One run of a system, row by row."""
 
+    name: str
+    """of the system, as in `systems`"""
     system: System
     columns: dict[str, np.ndarray]
     """of the recording, by the names of the fields"""
@@ -86,7 +88,9 @@ def simulated(name: str, system: System, steps: int, seed: int) -> Simulated:
     fields = [*system.state_fields[:seen], *system.external_fields, *system.exogenous_fields]
     values = np.concatenate([readings, own, series], axis=1)
     columns = {field.name: column for field, column in zip(fields, values.T, strict=True)}
-    return Simulated(system, columns, readings, *_for_peers(system, secret, states, own, series, external))
+    return Simulated(
+        name, system, columns, readings, *_for_peers(system, secret, states, own, series, external)
+    )
 
 
 def _inputs(name: str, numbers: np.random.Generator, rows: int, series: np.ndarray) -> np.ndarray:
@@ -128,32 +132,81 @@ def run(folder: Path, *, fast: bool) -> dict[str, object]:
     """Simulate, fit by Veil and by the peers, print, and return what to record."""
     steps, seeds = (200, 1) if fast else (1000, SEEDS)
     place = folder / "fitting"
+    data = recorded(place, steps, seeds)
+    if PEERS.exists():
+        by_peers(place)
+    else:
+        report.console.print("The peers sit out: `make .venv-peers/.peers` installs them.")
+    scores, seconds = by_veil(data)
+    return compared(place, data, scores, seconds)
+
+
+def recorded(place: Path, steps: int, seeds: int) -> dict[str, Simulated]:
+    """Simulate all recordings and write what the peers get.
+
+    Args:
+        place: folder for the files; others in it are removed.
+        steps: of each recording.
+        seeds: recordings of each system.
+    """
     place.mkdir(parents=True, exist_ok=True)
     for old in place.iterdir():
         old.unlink()
-    settings = FitSettings()
-    held_in = round((1.0 - settings.held_out) * steps)
-    names, scores, seconds, data = {}, {}, {}, {}
+    data = dict[str, Simulated]()
     for seed in range(seeds):
         for name, system in systems(steps, seed).items():
-            made = simulated(name, system, steps, seed)
-            key = f"recording-{len(names):02d}"
-            names[key], data[key] = name, made
-            kept = {"readings": made.readings, "inputs": made.inputs, "held_in": np.array(held_in)}
+            made, key = simulated(name, system, steps, seed), f"recording-{len(data):02d}"
+            data[key] = made
+            kept = {"readings": made.readings, "inputs": made.inputs, "held_in": np.array(_held_in(made))}
             np.savez(place / f"{key}.npz", allow_pickle=False, **kept, **made.extra)
-            began = time.perf_counter()
-            found = fit(system, read_recording(made.columns), settings)
-            seconds[key, "Veil"] = time.perf_counter() - began
-            scores[key, "Veil"] = found.individuals[0].score
-    if PEERS.exists():
-        subprocess.run([PEERS, Path(__file__).with_name("fitting_by_peers.py"), place], check=True)
-        for line in json.loads((place / "peers.json").read_text()):
-            key, peer = line["recording"], line["peer"]
-            errors = np.load(place / line["predictions"], allow_pickle=False) - data[key].readings[1:]
-            scores[key, peer], seconds[key, peer] = gaussian_score(errors, held_in), line["seconds"]
-    else:
-        report.console.print("The peers sit out: `make .venv-peers/.peers` installs them.")
-    return _told(names, scores, seconds, steps)
+    return data
+
+
+def _held_in(made: Simulated) -> int:
+    return round((1.0 - FitSettings().held_out) * (len(made.readings) - 1))
+
+
+def by_veil(data: Mapping[str, Simulated]) -> tuple[dict[str, float], dict[str, float]]:
+    """Held-out log scores of Veil's fits, and seconds of processor time.
+
+    Args:
+        data: recordings.
+    """
+    scores, seconds = dict[str, float](), dict[str, float]()
+    for key, made in data.items():
+        began = time.process_time()
+        found = fit(made.system, read_recording(made.columns), FitSettings())
+        seconds[key] = time.process_time() - began
+        scores[key] = found.individuals[0].score
+    return scores, seconds
+
+
+def by_peers(place: Path) -> None:
+    """Let the peers predict all recordings in a folder."""
+    subprocess.run([PEERS, Path(__file__).with_name("fitting_by_peers.py"), place], check=True)
+
+
+def compared(
+    place: Path, data: Mapping[str, Simulated], scores: Mapping[str, float], seconds: Mapping[str, float]
+) -> dict[str, object]:
+    """Score what the peers predicted, print, and return what to record.
+
+    Args:
+        place: folder with the answers of the peers, if there are any.
+        data: recordings.
+        scores: of Veil.
+        seconds: of Veil.
+    """
+    all_scores = {(key, "Veil"): score for key, score in scores.items()}
+    all_seconds = {(key, "Veil"): one for key, one in seconds.items()}
+    answers = place / "peers.json"
+    for line in json.loads(answers.read_text()) if answers.exists() else []:
+        key, peer, made = line["recording"], line["peer"], data[line["recording"]]
+        errors = np.load(place / line["predictions"], allow_pickle=False) - made.readings[1:]
+        all_scores[key, peer] = gaussian_score(errors, _held_in(made))
+        all_seconds[key, peer] = line["seconds"]
+    names = {key: made.name for key, made in data.items()}
+    return _told(names, all_scores, all_seconds, len(next(iter(data.values())).readings) - 1)
 
 
 def _told(
@@ -185,9 +238,9 @@ def _told(
             }
     note = (
         "Held-out log score, nats per step, mean over recordings; difference to Veil's with its standard "
-        f"error over pairs. {len(names)} recordings of {steps} steps, the last 30 % held out. Time of a fit: "
-        "the first, with compilation, and the median of the others. darkgreybox is told the heating power, "
-        "Veil is not."
+        f"error over pairs. {len(names)} recordings of {steps} steps, the last 30 % held out. Processor time "
+        "of a fit: the first, with compilation, and the median of the others. darkgreybox is told the "
+        "heating power, Veil is not."
     )
     columns = ["system", "", "log score", "less Veil's", "first fit", "later fits"]
     report.table("System identification on simulated recordings", columns, rows, note)

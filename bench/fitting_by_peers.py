@@ -175,10 +175,10 @@ def main(folder: Path) -> None:
     for path in sorted(folder.glob("recording-*.npz")):
         data = dict(np.load(path, allow_pickle=False))
         for peer in (*KINDS, "darkgreybox") if "heat" in data else tuple(KINDS):
-            began = time.perf_counter()
+            began = time.process_time()
             with contextlib.redirect_stdout(io.StringIO()):
                 predictions = predicted(peer, data)
-            seconds = time.perf_counter() - began
+            seconds = time.process_time() - began
             name = f"predictions-{len(found):02d}.npy"
             np.save(folder / name, predictions)
             found.append({"recording": path.stem, "peer": peer, "seconds": seconds, "predictions": name})

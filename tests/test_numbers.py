@@ -152,4 +152,5 @@ def test_the_tables_of_fits_are_those_of_their_studies():
     assert study_fitting.table(json.loads(text_of("paper/fitting.json"))) in page
     found = json.loads(text_of("paper/recordings.json"))
     assert study_recordings.table(found["rows"]) in page
+    assert study_recordings.reasons(found["rows"]) in " ".join(page.split())
     assert f"{found['drivers']['drivers']:,} published" in page

@@ -9,14 +9,25 @@ import pytest
 from scipy import stats
 
 import veil
-from veil.fitting.estimate import Likelihood, _Map, estimate_white, uncertainty
+from tests.shaky import Shaky
+from veil.fitting.estimate import (
+    Likelihood,
+    _local,
+    _Map,
+    _objective,
+    estimate_white,
+    ravel,
+    uncertainty,
+    unravel,
+)
 from veil.fitting.examine import examine, gaussianised, rival_of, rivals_of, towards
 from veil.fitting.fitted import as_well_known, autocovariance, fitted_system, self_model
 from veil.fitting.population import population
 from veil.fitting.predictor import rows_of
 from veil.laws import diagonal_gaussian
 from veil.policies import Twin
-from veil.recordings.bound import bind
+from veil.recordings.bound import Bound, bind
+from veil.recordings.bound import Rows as TimeRows
 from veil.results.fit import Family, Rival
 from veil.settings import FitSettings
 from veil.systems import Driver, Gain, IdmDriver
@@ -62,6 +73,47 @@ def test_a_coarse_sensor_does_not_move_the_estimates():
     rest = level[1:] - push[:-1] - 0.7 * level[:-1]
     assert rest.std() > 0.3 + 3 * found.noise[0].standard_error, "rounding is not small here"
     assert found.explained, found.examination.reasons
+
+
+def test_derivatives_of_the_likelihood_are_those_of_the_whole_formula(float64):
+    """By blocks and the chain rule, against automatic derivatives of the sum over all steps at once."""
+    system, rng = as_float64(Driver()), np.random.default_rng(3)
+    states = np.array([15.0, 20.0, 0.0]) + 0.3 * rng.standard_normal((150, 3))
+    external = np.array([15.0, 20.0, 15.5, 0.0]) + 0.3 * rng.standard_normal((150, 4))
+    parts = tuple(TimeRows(states[a:b], external[a:b]) for a, b in ((0, 63), (63, 150)))
+    data = rows_of(system, Bound("made", parts, (True, True, False), False, (0.05, 0.2, 0.0)))
+    assert data.sensor.rounded and not data.fine and len(data.used) == 192
+    likelihood = Likelihood(system, data)
+    weights = jnp.asarray(np.asarray(data.used) & (np.arange(192) < 134), float)
+    row = jnp.asarray(ravel(likelihood.start()) + 0.2 * rng.standard_normal(len(ravel(likelihood.start()))))
+    row = row.at[-2:].set(jnp.asarray([0.15, 0.0]))  # one axis with heavy tails
+
+    @jax.jit
+    def truth(row):
+        here = unravel(likelihood.start(), row)
+        base, slope = jax.linearize(likelihood.forecasts, here.secret, here.log_noise)
+
+        def whole(one):
+            there = unravel(likelihood.start(), one)
+            away = slope(there.secret - here.secret, there.log_noise - here.log_noise)
+            found = jax.tree.map(jnp.add, base, away)
+            return _objective(likelihood.by_step(found, there.law)[0], there.log_noise, weights)
+
+        return whole(row), jax.grad(whole)(row), jax.hessian(whole)(row)
+
+    found, expected = _local(likelihood.until(weights), row, weights), truth(row)
+    for one, other in zip(found, expected, strict=True):
+        assert np.allclose(one, other, rtol=1e-8, atol=1e-10)
+
+
+def test_a_fit_does_not_depend_on_who_computes_it_and_hardly_on_who_else_is_in_the_file(float64):
+    short, long = loop(0.7, 200, 1)[2], loop(0.4, 300, 2)[2]
+    here, there = veil.fit(Gain(), [short, long]), veil.fit(Gain(), [short, long], executor=Shaky(loses=0.3))
+    assert json.dumps(here.to_dict()) == json.dumps(there.to_dict())
+    alone = veil.fit(Gain(), short).individuals[0]
+    (one,), (other,) = here.individuals[0].parameters, alone.parameters
+    assert abs(one.value - other.value) < 1e-6 and abs(one.standard_error - other.standard_error) < 1e-6
+    assert abs(here.individuals[0].score - alone.score) < 1e-6
 
 
 def test_smooth_maps_keep_limits_and_know_their_derivatives():

@@ -9,6 +9,7 @@ from veil.cli.console import REFUSED, Mistake, check_owner, complain, grid, para
 from veil.cli.parser import Flag
 from veil.cli.recordings import ColumnChoice, content, read, show
 from veil.cli.subject import build_system, check_system
+from veil.cli.workers import WorkerChoice
 from veil.registry import SYSTEMS
 from veil.settings import FitSettings, ReadSettings
 
@@ -38,6 +39,7 @@ class Fit:
     chosen: ColumnChoice = field(default_factory=ColumnChoice)
     reading: ReadSettings = field(default_factory=ReadSettings)
     extent: FitSettings = field(default_factory=FitSettings)
+    where: WorkerChoice = field(default_factory=WorkerChoice)
     out: Annotated[Path | None, Flag(default=FOLDER)] = None
     """Folder for the files and the picture; other commands take it as --system"""
     again: bool = False
@@ -71,8 +73,8 @@ class Fit:
                 )
             show(logs)
             store = Store(self.folder, mark)
-            with progress() as report:
-                found = fit(system, logs, self.extent, store=store, progress=report)
+            with self.where.executor() as executor, progress() as report:
+                found = fit(system, logs, self.extent, store=store, progress=report, executor=executor)
         except (Mistake, RecordingError, OSError) as mistake:
             complain("fit", mistake)
         (self.folder / OWNER).write_text(mark, encoding="utf-8")

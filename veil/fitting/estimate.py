@@ -6,14 +6,14 @@ of parameters are kept by smooth maps. The program that computes all this is com
 data: parameters that an order of the noise does not have are held at zero instead of being left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy import optimize
 from scipy.special import expit
 from scipy.stats import qmc
@@ -21,7 +21,7 @@ from scipy.stats import qmc
 from veil.beliefs.self_model import LONGEST, Forecasts, ResidualLaw, white
 from veil.fitting.examine import towards
 from veil.fitting.predictor import Rows, forecasts
-from veil.fitting.residual_law import log_density
+from veil.fitting.residual_law import entry_log_density, innovations, log_density
 from veil.results.fit import Family
 from veil.systems.base import System
 from veil.systems.variants import WithNoise
@@ -34,6 +34,8 @@ LARGEST_MEMORY, LONGEST_TAIL = 1.5, 0.45
 STARTS, DESCENTS = 64, 3  # points that are tried, and from how many of them the likelihood is climbed
 
 FEW, NEGLIGIBLE = 3, 0.01  # a climb ends when this many steps gain less than this many nats together
+
+HUGE = 1e30  # a likelihood that is larger is taken as failed, since the solver would square it
 
 FIRST_CLIMB = 12  # iterations of each of these climbs; the best one goes on
 
@@ -94,6 +96,15 @@ class Likelihood(eqx.Module):
             white(len(self.axes)),
         )
 
+    def until(self, weights: Array) -> "Likelihood":
+        """This one without the steps after the last that has a weight, which then take no time.
+
+        Args:
+            weights: of the steps.
+        """
+        last = np.flatnonzero(np.asarray(weights) > 0)[-1] + 1
+        return eqx.tree_at(lambda one: one.data.last, self, jnp.asarray(last, self.data.last.dtype))
+
     def secret(self, parameters: Parameters) -> Secret:
         """The system's parameters in their own units."""
         return self.centre + self.spread * parameters.secret
@@ -117,9 +128,15 @@ class Likelihood(eqx.Module):
             found: what the system expects.
             law: of what it leaves.
         """
-        sensor = self.data.sensor
-        step = sensor.step[self.axes] if sensor.rounded else None
-        return log_density(law, found, self._states(), self.data.age, step)
+        return log_density(law, found, self.states(), self.data.age, self.steps_of_digits())
+
+    def states(self) -> Float[Array, "T Y"]:
+        """The recorded states before each reading, in standard units."""
+        return (self.data.states[:-1][:, self.axes] - self.mean[None]) / self.sd[None]
+
+    def steps_of_digits(self) -> Float[Array, " Y"] | None:
+        """Of the recorded coordinates; None where likelihoods take them as exact."""
+        return self.data.sensor.step[self.axes] if self.data.sensor.rounded else None
 
     def log_size(self, law: ResidualLaw) -> Float[Array, "T Y"]:
         """Logarithm of the size of the errors at every reading, by the state before it.
@@ -127,11 +144,7 @@ class Likelihood(eqx.Module):
         Args:
             law: of the scores.
         """
-        return self._states() @ law.level.T
-
-    def _states(self) -> Float[Array, "T Y"]:
-        """The recorded states before each reading, in standard units."""
-        return (self.data.states[:-1][:, self.axes] - self.mean[None]) / self.sd[None]
+        return self.states() @ law.level.T
 
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest values of all parameters, as rows."""
@@ -191,42 +204,155 @@ def _objective(
     lines: Float[Array, " T"], log_noise: Float[Array, " N"], weights: Float[Array, " T"]
 ) -> Scalar:
     """Mean negative log density of the weighted steps; unknown noise is weakly drawn to the model's."""
-    pull = 0.5 * jnp.sum((log_noise / WEAK) ** 2)
     total = jnp.sum(jnp.where(weights > 0, weights * lines, 0.0))
-    return (pull - total) / jnp.maximum(jnp.sum(weights), 1.0)
+    return (_pull(log_noise) - total) / jnp.maximum(jnp.sum(weights), 1.0)
 
 
-def _linearised(likelihood: Likelihood, here: Parameters) -> Callable[[Parameters], Forecasts]:
-    """Forecasts as a linear function of the parameters, from their derivatives at one place."""
+def _pull(log_noise: Float[Array, " N"]) -> Scalar:
+    """Of unknown noise to the model's."""
+    return 0.5 * jnp.sum((log_noise / WEAK) ** 2)
+
+
+BLOCK = 64  # steps whose derivatives are computed together
+
+
+class _Linear(eqx.Module):
+    """Forecasts as a linear function of the parameters; everything has a row per step.
+
+    Attributes:
+        base: forecasts where the derivatives were taken.
+        by_secret: derivatives by the system's parameters.
+        by_noise: derivatives by the logarithms of the noise factors.
+    """
+
+    base: Forecasts
+    by_secret: Forecasts
+    by_noise: Forecasts
+
+    def __call__(self, secret: Float[Array, " P"], log_noise: Float[Array, " N"]) -> Forecasts:
+        """Forecasts elsewhere.
+
+        Args:
+            secret: how far the parameters are from where the derivatives were taken.
+            log_noise: how far the noise factors are.
+        """
+        return jax.tree.map(
+            lambda base, one, other: base + one @ secret + other @ log_noise,
+            self.base,
+            self.by_secret,
+            self.by_noise,
+        )
+
+
+def _linearised(likelihood: Likelihood, here: Parameters) -> _Linear:
+    """Forecasts around some parameters."""
 
     def expected(secret: Array, log_noise: Array) -> tuple[Forecasts, Forecasts]:
         found = likelihood.forecasts(secret, log_noise)
         return found, found
 
     slopes, base = jax.jacfwd(expected, (0, 1), has_aux=True)(here.secret, here.log_noise)
+    return _Linear(
+        base,
+        *(
+            Forecasts(*(part[place] for part in (slopes.miss, slopes.log_sd, slopes.mean)))
+            for place in (0, 1)
+        ),
+    )
 
-    def near(there: Parameters) -> Forecasts:
-        away = there.secret - here.secret, there.log_noise - here.log_noise
-        miss = base.miss + sum(slope @ part for slope, part in zip(slopes.miss, away, strict=True))
-        log_sd = base.log_sd + sum(slope @ part for slope, part in zip(slopes.log_sd, away, strict=True))
-        return Forecasts(miss, log_sd, base.mean)
 
-    return near
+class _Steps(eqx.Module):
+    """What the likelihood of some steps is made of.
+
+    Attributes:
+        forecasts: of the system.
+        states: that each prediction started from, in standard units.
+        age: number of transitions before each in its stretch.
+        weights: of the steps.
+    """
+
+    forecasts: _Linear
+    states: Float[Array, "T Y"]
+    age: Int[Array, " T"]
+    weights: Float[Array, " T"]
 
 
 @eqx.filter_jit
 def _local(
     likelihood: Likelihood, row: Array, weights: Float[Array, " T"]
 ) -> tuple[Float[Array, ""], Float[Array, " R"], Float[Array, "R R"]]:
-    """The objective, its gradient and its Gauss-Newton curvature."""
-    near = _linearised(likelihood, unravel(likelihood.start(), row))
+    """The objective, its gradient and its Gauss-Newton curvature.
 
-    def objective(one: Array) -> Array:
-        there = unravel(likelihood.start(), one)
-        return _objective(likelihood.by_step(near(there), there.law)[0], there.log_noise, weights)
+    It runs over blocks of the steps that there are, so that rows which pad a recording cost nothing.
+    """
+    here, data = unravel(likelihood.start(), row), likelihood.data
+    all_ = _Steps(_linearised(likelihood, here), likelihood.states(), data.age, weights)
+    count, length = -(-data.last // BLOCK), len(weights)
 
-    value, gradient = jax.value_and_grad(objective)(row)
-    return value, gradient, jax.hessian(objective)(row)
+    def padded(values: Array) -> Array:
+        kept = jnp.where(data.used.reshape(length, *(1,) * (values.ndim - 1)), values, 0)
+        return jnp.pad(kept, [(LONGEST, -length % BLOCK), *((0, 0),) * (values.ndim - 1)])
+
+    table, own = jax.tree.map(padded, all_), jnp.arange(LONGEST + BLOCK) >= LONGEST
+
+    def add(place: Int[Array, ""], sums: tuple[Array, Array, Array]) -> tuple[Array, ...]:
+        part = jax.tree.map(
+            lambda one: jax.lax.dynamic_slice_in_dim(one, place * BLOCK, LONGEST + BLOCK), table
+        )
+        part = eqx.tree_at(lambda one: one.weights, part, jnp.where(own, part.weights, 0.0))
+        more = _derivatives(likelihood, row, part)
+        return tuple(one + other for one, other in zip(sums, more, strict=True))
+
+    nothing = jnp.zeros((), row.dtype), jnp.zeros_like(row), jnp.zeros((len(row), len(row)), row.dtype)
+    total, slope, curve = jax.lax.fori_loop(0, count, add, nothing)
+
+    def pull(one: Array) -> Array:
+        return _pull(unravel(likelihood.start(), one).log_noise)
+
+    most = jnp.maximum(jnp.sum(weights), 1.0)
+    return (
+        (pull(row) - total) / most,
+        (jax.grad(pull)(row) - slope) / most,
+        (jax.hessian(pull)(row) - curve) / most,
+    )
+
+
+def _derivatives(likelihood: Likelihood, row: Array, steps: _Steps) -> tuple[Array, Array, Array]:
+    """The weighted log density of some steps with its first and second derivatives by all parameters.
+
+    Every reading contributes a function of three numbers: its innovation, the logarithm of its scale, and the
+    heaviness of its tail. Their derivatives by the parameters give the rest by the chain rule. The first rows
+    are there for the memory of the others, and have no weight.
+    """
+    like = likelihood.start()
+    here = unravel(like, row)
+
+    def numbers(one: Array) -> tuple[Array, Array, Array]:
+        there = unravel(like, one)
+        expected = steps.forecasts(there.secret - here.secret, there.log_noise - here.log_noise)
+        scores = expected.miss * jnp.exp(-expected.log_sd)
+        found, log_size = innovations(there.law, scores, steps.states, steps.age)
+        return found, log_size + expected.log_sd, jnp.broadcast_to(there.law.tail, found.shape)
+
+    found, log_scale, _ = numbers(row)
+    step = likelihood.steps_of_digits()
+
+    def density(by: Array) -> Array:
+        return entry_log_density(found + by[0], log_scale + by[1], here.law.tail + by[2], step)[0]
+
+    def weighted(values: Array) -> Array:
+        counted = steps.weights.reshape(-1, *(1,) * (values.ndim - 1))
+        return jnp.where(counted > 0, counted * values, 0.0)
+
+    still = jnp.zeros(3, row.dtype)
+    slope = jax.jacfwd(density)
+    first, second = weighted(slope(still)), weighted(jax.jacfwd(slope)(still))
+    turns = jnp.stack(jax.jacfwd(numbers)(row), axis=2)
+    turns = jnp.where(steps.weights[:, None, None, None] > 0, turns, 0.0)
+    bend = jax.hessian(lambda one: jnp.sum(first[..., 0] * numbers(one)[0]))(row)  # the others are linear
+    flat = turns.reshape(-1, len(row))
+    bent = jnp.einsum("tyab,tybr->tyar", second, turns).reshape(flat.shape)
+    return jnp.sum(weighted(density(still))), first.reshape(-1) @ flat, flat.T @ bent + bend
 
 
 @eqx.filter_jit
@@ -238,7 +364,7 @@ def _steps(
 
     def predicted(row: Array) -> tuple[Array, Array]:
         there = unravel(likelihood.start(), row)
-        found = near(there)
+        found = near(there.secret - parameters.secret, there.log_noise - parameters.log_noise)
         lines = likelihood.by_step(found, there.law)
         return lines[1], likelihood.log_size(there.law) + found.log_sd
 
@@ -350,6 +476,7 @@ def climb(
         weights: of the steps; 0 for those that are held out.
         iterations: at most.
     """
+    likelihood = likelihood.until(weights)
     like, (low, high) = likelihood.start(), likelihood.limits()
     range_, base = _Map(low[free], high[free]), ravel(start)
     known: dict[bytes, tuple[float, np.ndarray, np.ndarray]] = {}
@@ -361,7 +488,7 @@ def climb(
             row[free], first, second = range_.inside(u)
             value, slope, curve = (np.asarray(one) for one in _local(likelihood, jnp.asarray(row), weights))
             slope, curve = slope[free], curve[np.ix_(free, free)]
-            if not (np.isfinite(value) and np.all(np.isfinite(slope)) and np.all(np.isfinite(curve))):
+            if not all(np.all(np.abs(part) < HUGE) for part in (value, slope, curve)):  # nor NaN
                 known[mark] = 1e10, np.zeros(len(u)), np.eye(len(u))
             else:
                 bent = first[:, None] * curve * first[None, :] + np.diag(slope * second)
@@ -402,16 +529,19 @@ def starting_points(likelihood: Likelihood, seed: int, count: int = STARTS) -> n
     return np.clip(points, low[:size] + 1e-3, high[:size] - 1e-3)
 
 
-def estimate_white(likelihood: Likelihood, weights: Array, seed: int = 0) -> Parameters:
+def estimate_white(
+    likelihood: Likelihood, weights: Array, seed: int = 0, hopeless: float = np.inf
+) -> Parameters:
     """Parameters and size of white noise, by climbing from the best of many starts.
 
     Args:
         likelihood: of the recording.
         weights: of the steps; 0 for those that are held out.
         seed: of the starts.
+        hopeless: mean negative log density of a start's first climb that is not worth going on from.
     """
     points = starting_points(likelihood, seed)
-    tried = np.asarray(_profiled(likelihood, jnp.asarray(points), weights))
+    tried = np.asarray(_profiled(likelihood.until(weights), jnp.asarray(points), weights))
     order = np.argsort(np.where(np.isfinite(tried), tried, np.inf))
     free = likelihood.free(Family())
     found = []
@@ -424,8 +554,8 @@ def estimate_white(likelihood: Likelihood, weights: Array, seed: int = 0) -> Par
         log_noise[likelihood.axes] = np.log(np.maximum(rms, 1e-6))
         start = eqx.tree_at(lambda one: one.log_noise, start, jnp.asarray(log_noise))
         found.append(climb(likelihood, start, free, weights, FIRST_CLIMB))
-    best = min(found, key=lambda one: one[1])[0]
-    return climb(likelihood, best, free, weights)[0]
+    best, height = min(found, key=lambda one: one[1])
+    return best if height > hopeless else climb(likelihood, best, free, weights)[0]
 
 
 def estimate_coloured(

@@ -1,10 +1,9 @@
 """`fit`: parameters, noise and a prior from recordings, and what held-out steps say about the model."""
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import jax
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from veil.executors.base import Chunk, Executor, InProcess, run_chunks
 from veil.fitting.estimate import (
     Likelihood,
     Parameters,
@@ -26,7 +26,7 @@ from veil.fitting.estimate import (
 )
 from veil.fitting.examine import examine, gaussianised, mean_and_error, rival_of, rivals_of, with_rival
 from veil.fitting.population import population
-from veil.fitting.predictor import Rows, rows_of
+from veil.fitting.predictor import Rows, is_coarse, padded_length, rows_of
 from veil.io import Store
 from veil.recordings.bound import Bound, bind
 from veil.recordings.recording import Recording
@@ -54,6 +54,7 @@ def fit(
     *,
     store: Store | None = None,
     progress: Progress = lambda stage, done, total: None,
+    executor: Executor | None = None,
 ) -> Fit:
     """Estimate the parameters of a system and its noise from recordings, and examine the result.
 
@@ -68,12 +69,12 @@ def fit(
         settings: how much is held out, and seeds.
         store: keeps finished individuals, so that an interrupted fit goes on.
         progress: called with the stage, how many individuals are done, and of how many.
+        executor: who fits the individuals; this process if not given. The result is the same.
     """
     chosen = settings or FitSettings()
     logs = [recordings] if isinstance(recordings, Recording) else list(recordings)
     if not logs:
         raise RecordingError("there is no recording to fit to.")
-    kept = store or Store()
     with jax.enable_x64(True):
         double = as_float64(system)
         bound = [bind(double, one) for one in logs]
@@ -85,27 +86,23 @@ def fit(
                 )
         if len({one.seen for one in bound}) > 1:
             raise RecordingError("the recordings have different columns; fit them one by one.")
-        parts = [rows_of(double, one) for one in bound]
-        laws = [_other_laws(double, one, log) for one, log in zip(bound, logs, strict=True)]
-
-    def finished(place: int) -> Part:
-        def make() -> dict[str, np.ndarray]:
-            with jax.enable_x64(True):  # a setting of the thread
-                name, others = bound[place].name, laws[place]
-                return _packed(_individual(double, parts[place], others, name, chosen))
-
-        return _unpacked(kept.keep(f"fit-{place}", make))
-
-    found = []
-    with ThreadPoolExecutor(min(len(bound), os.cpu_count() or 1)) as pool:
-        try:
-            for place, one in enumerate(pool.map(finished, range(len(bound)))):
-                progress("individuals", place, len(bound))
-                found.append(one)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    progress("individuals", len(bound), len(bound))
+        length = max(padded_length(one.steps - 1) for one in bound)
+        rounded = any(is_coarse(double, one) for one in bound)  # alike, so that all share their programs
+        parts = [rows_of(double, one, length, rounded=rounded) for one in bound]
+        laws = [_other_laws(double, *both, length, rounded) for both in zip(bound, logs, strict=True)]
+    shared_by_all = double, chosen
+    chunks = [
+        Chunk(f"the fit of {one.name}", fitted_part, shared_by_all, partial(tuple, (part, others, one.name)))
+        for one, part, others in zip(bound, parts, laws, strict=True)
+    ]
+    done = run_chunks(
+        executor or InProcess(),
+        chunks,
+        kept=Packed,
+        store=store,
+        progress=lambda count: progress("individuals", count, len(chunks)),
+    )
+    found = [_unpacked(one.value) for one in done]
     individuals, shared = [one.individual for one in found], None
     if len(found) > 1:
         with jax.enable_x64(True):
@@ -139,7 +136,9 @@ class Part:
     covariance: Float[np.ndarray, "P P"]
 
 
-def _other_laws(system: System, log: Bound, recording: Recording) -> dict[str, tuple[System, Rows]]:
+def _other_laws(
+    system: System, log: Bound, recording: Recording, length: int, rounded: bool
+) -> dict[str, tuple[System, Rows]]:
     """Other laws of motion that the system names, with the rows of the recording in their terms."""
     found = {}
     for name, other in system.misspecified_models().items():
@@ -149,7 +148,7 @@ def _other_laws(system: System, log: Bound, recording: Recording) -> dict[str, t
         except RecordingError:
             continue
         if _recorded(double, rows.seen) == _recorded(system, log.seen):
-            found[name] = double, rows_of(double, rows)
+            found[name] = double, rows_of(double, rows, length, rounded=rounded)
     return found
 
 
@@ -216,6 +215,9 @@ EARLIER = (0.2, 0.3, 0.5)  # parts of the recording from which another law of mo
 ENOUGH = 200  # steps that such a part must have
 
 
+HOPELESS = 50.0  # nats: a law of motion that is farther behind on the fitted steps is climbed no further
+
+
 def _other_law(
     name: str,
     rival: Likelihood,
@@ -245,7 +247,8 @@ def _other_law(
     parts = [part for part in EARLIER if part < 1.0 - settings.held_out and part * used.sum() >= ENOUGH]
     ends, others = [*parts, 1.0 - settings.held_out, 1.0], []
     early, late = _split(used, settings.held_out)
-    last = estimate_white(rival, jnp.asarray(early, float), settings.seed)
+    hopeless = float((HOPELESS - scores[early].sum()) / early.sum())
+    last = estimate_white(rival, jnp.asarray(early, float), settings.seed, hopeless)
     for end, until in pairwise(ends):
         before, after = _split(used, 1.0 - end)
         there = after & ~_split(used, 1.0 - until)[1]
@@ -412,18 +415,48 @@ def _undetermined(system: System, weak: Sequence[tuple[float, np.ndarray]]) -> t
     return tuple(found)
 
 
-def _packed(one: Part) -> dict[str, np.ndarray]:
-    text = json.dumps(one.individual.to_dict()).encode()
-    return {
-        "text": np.frombuffer(text, np.uint8),
-        "innovations": one.individual.innovations,
-        "readings": one.individual.readings,
-        "row": one.row,
-        "covariance": one.covariance,
-    }
+@dataclass
+class Packed:
+    """A `Part` as arrays.
+
+    Attributes:
+        text: its individual, as JSON in UTF-8.
+        innovations: of the individual.
+        readings: of the individual.
+        row: of the part.
+        covariance: of the part.
+    """
+
+    text: np.ndarray
+    innovations: np.ndarray
+    readings: np.ndarray
+    row: np.ndarray
+    covariance: np.ndarray
 
 
-def _unpacked(arrays: dict[str, np.ndarray]) -> Part:
-    line = json.loads(arrays["text"].tobytes())
-    individual = individual_from_dict(line, arrays["innovations"], arrays["readings"])
-    return Part(individual, arrays["row"], arrays["covariance"])
+def fitted_part(
+    system: System,
+    settings: FitSettings,
+    data: Rows,
+    others: Mapping[str, tuple[System, Rows]],
+    name: str,
+) -> Packed:
+    """The fit of one individual, as workers compute it.
+
+    Args:
+        system: the model.
+        settings: how much is held out, and seeds.
+        data: the recording.
+        others: other laws of motion, with the recording in their terms.
+        name: of the individual.
+    """
+    part = _individual(system, data, others, name, settings)
+    one = part.individual
+    text = np.frombuffer(json.dumps(one.to_dict()).encode(), np.uint8)
+    return Packed(text, one.innovations, one.readings, part.row, part.covariance)
+
+
+def _unpacked(packed: Packed) -> Part:
+    line = json.loads(packed.text.tobytes())
+    individual = individual_from_dict(line, packed.innovations, packed.readings)
+    return Part(individual, packed.row, packed.covariance)

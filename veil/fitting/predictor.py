@@ -44,36 +44,53 @@ class Rows(eqx.Module):
     fine: bool = eqx.field(static=True)
 
 
-def rows_of(system: System, log: Bound) -> Rows:
+def rows_of(system: System, log: Bound, length: int = 0, *, rounded: bool = False) -> Rows:
     """Join the stretches of a recording, and pad them so that similar recordings share a program.
 
     Args:
         system: the model; its noise tells whether the sensor is fine.
         log: the recording in the terms of its system.
+        length: number of transitions at least, with those that are not used.
+        rounded: whether the sensor is taken as coarse in any case.
     """
     states = np.concatenate([one.states for one in log.stretches])
     external = np.concatenate([one.external for one in log.stretches])
     age = np.concatenate([np.arange(one.steps) for one in log.stretches])
     used = np.concatenate([np.arange(one.steps) < one.steps - 1 for one in log.stretches])
     last = int(np.flatnonzero(used)[-1]) + 1
-    index = np.minimum(np.arange(padded_length(last) + 1), len(states) - 1)
+    index = np.minimum(np.arange(max(length, padded_length(last)) + 1), len(states) - 1)
     used = used[index] & (np.arange(len(index)) < last)
-    steps = np.array(
-        [step if there else 0.0 for step, there in zip(log.resolution, log.seen, strict=True)], float
-    )
-    first = system.transition(
-        system.prior.secrets[0], jnp.asarray(states[0], float), jnp.asarray(external[0], float)
-    )
-    sd = np.sqrt(np.sum(np.asarray(first.scale) ** 2, axis=1))
-    coarse = steps > FINE * np.minimum(sd, _roughness(log))
+    coarse = rounded or is_coarse(system, log)
     return Rows(
         jnp.asarray(states[index], float),
         jnp.asarray(external[index], float),
         jnp.asarray(age[index][:-1]),
         jnp.asarray(used[:-1]),
-        jnp.asarray(last),
-        Sensor(log.seen, jnp.asarray(steps, float), bool(np.any(coarse))),
-        bool(all(log.seen) and not np.any(coarse)),
+        jnp.asarray(last, int),
+        Sensor(log.seen, jnp.asarray(_digits(log)), coarse),
+        all(log.seen) and not coarse,
+    )
+
+
+def is_coarse(system: System, log: Bound) -> bool:
+    """Whether the steps of the digits are so large beside the noise that likelihoods must count them.
+
+    Args:
+        system: the model; its noise counts, and how rough the recording is.
+        log: the recording in the terms of its system.
+    """
+    one = log.stretches[0]
+    first = system.transition(
+        system.prior.secrets[0], jnp.asarray(one.states[0], float), jnp.asarray(one.external[0], float)
+    )
+    sd = np.sqrt(np.sum(np.asarray(first.scale) ** 2, axis=1))
+    return bool(np.any(_digits(log) > FINE * np.minimum(sd, _roughness(log))))
+
+
+def _digits(log: Bound) -> Float[np.ndarray, " N"]:
+    """The steps of the digits of each coordinate; 0 for exact ones and for those that are not read."""
+    return np.array(
+        [step if there else 0.0 for step, there in zip(log.resolution, log.seen, strict=True)], float
     )
 
 

@@ -51,12 +51,29 @@ def log_density(
         step: of the digits of each axis; None if all are exact.
     """
     noise, log_size = innovations(law, found.miss * jnp.exp(-found.log_sd), states, age)
-    each = standard_log_density(noise, law.tail) - log_size - found.log_sd
-    half = jnp.zeros_like(noise)
-    if step is not None:
-        half = 0.5 * step[None] * jnp.exp(-log_size - found.log_sd)
-        each = each + _cell_average(noise, half, law.tail)
+    each, half = entry_log_density(noise, log_size + found.log_sd, law.tail, step)
     return jnp.sum(each, axis=1), noise, half
+
+
+def entry_log_density(
+    noise: Float[Array, "T Y"],
+    log_scale: Float[Array, "T Y"],
+    tail: Float[Array, " Y"],
+    step: Float[Array, " Y"] | None,
+) -> tuple[Float[Array, "T Y"], Float[Array, "T Y"]]:
+    """Log density of single readings given their innovations, and half cells.
+
+    Args:
+        noise: innovations.
+        log_scale: log of the reading's change for a change of one of its innovation.
+        tail: 1/ν of each axis.
+        step: see `log_density`.
+    """
+    each, half = standard_log_density(noise, tail) - log_scale, jnp.zeros_like(noise)
+    if step is not None:
+        half = 0.5 * step[None] * jnp.exp(-log_scale)
+        each = each + _cell_average(noise, half, tail)
+    return each, half
 
 
 def _cell_average(noise: Float[Array, "T Y"], half: Float[Array, "T Y"], tail: Float[Array, " Y"]) -> Array:
