@@ -45,6 +45,8 @@ from veil.types import External, Secret, State, as_float64
 
 STEPS, PREROLL = 50, 25
 
+BY_DRIVER = "noise law by driver"
+
 ORDERS = (0, 6)  # of the noise that an owner chooses from, by the information criterion
 
 # By driver: factor on the noise of (speed, spacing), what it keeps per step, and the part that stays white.
@@ -120,9 +122,33 @@ def worlds() -> dict[str, tuple[System, System]]:
         "FVD, white": (fvd, fvd),
         "IDM, white": (idm, idm),
         "IDM, coloured": (WithColouredNoise(idm, np.array([0.935, 0.0]), np.array([0.04, 1.0])), idm),
-        "IDM, noise law by driver": (NoiseByDriver(idm, SIZES, KEEPS, WHITES), idm),
-        "FVD, noise law by driver": (NoiseByDriver(fvd, SIZES, KEEPS, WHITES), fvd),
+        f"IDM, {BY_DRIVER}": (NoiseByDriver(idm, SIZES, KEEPS, WHITES), idm),
+        f"FVD, {BY_DRIVER}": (NoiseByDriver(fvd, SIZES, KEEPS, WHITES), fvd),
     }
+
+
+def standard(world: str) -> System:
+    """The public standard system: the platoon, with the noise laws of the population where there are such.
+
+    The copies then differ in their noise as drivers do, and none of that is fitted to the owner.
+
+    Args:
+        world: its name.
+    """
+    fvd = Platoon()
+    return NoiseByDriver(fvd, SIZES, KEEPS, WHITES) if world.endswith(BY_DRIVER) else fvd
+
+
+@eqx.filter_jit
+def private_path(system: System, steps: int, key: Array) -> tuple[Array, Array]:
+    """States and inputs of a history in which nobody but the owner reads.
+
+    Args:
+        system: with the owner alone in its prior.
+        steps: how many.
+        key: of the history.
+    """
+    return true_data_path(system, steps, number=jnp.asarray(0), key=key)
 
 
 def fitted(plant: System, model: System, owner: int, steps: int, seed: int) -> tuple[SelfModel, int]:
@@ -137,11 +163,7 @@ def fitted(plant: System, model: System, owner: int, steps: int, seed: int) -> t
     """
     alone = WithPrior(plant, finite_prior(np.asarray(plant.prior.secrets)[owner][None]))
 
-    @eqx.filter_jit
-    def path(system: System, key: Array) -> tuple[Array, Array]:
-        return true_data_path(system, steps + 1, number=jnp.asarray(0), key=key)
-
-    states, external = (np.asarray(one) for one in path(as_float64(alone), jr.key(seed)))
+    states, external = (np.asarray(one) for one in private_path(as_float64(alone), steps + 1, jr.key(seed)))
     table = {"speed": states[:-1, 0], "spacing": states[:-1, 1], "time": 0.2 * np.arange(steps + 1)}
     table |= {field.name: external[:, place] for place, field in enumerate(model.external_fields)}
     likelihood = Likelihood(model, rows_of(model, bind(model, veil.read_recording(table, model))))
@@ -272,11 +294,11 @@ def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> 
         seed: of histories and episodes.
     """
     began = time.process_time()
-    standard = as_float64(Platoon())
+    plain, public = as_float64((Platoon(), standard(world)))
     plant, model = as_float64(worlds()[world])
     owners = plant.prior.secrets
     made = [fitted(plant, model, place, history, 1000 * seed + place) for place in range(len(owners))]
-    twin = Twin(standard, [one for one, _ in made], owners, preroll=PREROLL)
+    twin = Twin(public, [one for one, _ in made], owners, preroll=PREROLL)
     scenario = Scenario(world, plant, owners)
     key, numbers = jr.key(seed), np.arange(episodes)
     records = play_episodes(scenario, twin, PREROLL + STEPS, numbers, key=key)
@@ -285,9 +307,9 @@ def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> 
     sides = TwoSidedBound(found.runs, found.pinned, jnp.ones(episodes), jnp.full((episodes, 1), 0.5))
     leakage = score(sides, index, log_prior).leakage
     excess = stratified_mean(found.excess, index, np.exp(log_prior))
-    gains = jnp.asarray(fit_gains(standard, plant, key=jr.key(0)).gains, owners.dtype)
+    gains = jnp.asarray(fit_gains(plain, plant, key=jr.key(0)).gains, owners.dtype)
     copies = Scenario(world, plant, gains)
-    other = play_episodes(copies, Counterfactual(standard), STEPS, numbers[:1024], key=key)
+    other = play_episodes(copies, Counterfactual(plain), STEPS, numbers[:1024], key=key)
     some = numbers[: min(len(numbers), 2048)]
     parameters = [count for _, count in made]
     return Result(
@@ -298,8 +320,8 @@ def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> 
         [excess.value, excess.error],
         0.5 * float(np.mean(parameters)) * STEPS / history,
         regression_gain(scenario, twin, some, key, PREROLL),
-        regression_gain(scenario, Truth(standard), some, key, 0),
-        regression_gain(copies, Counterfactual(standard), some, key, 0),
+        regression_gain(scenario, Truth(plain), some, key, 0),
+        regression_gain(copies, Counterfactual(plain), some, key, 0),
         [distortions(plant, records, place) for place in (PREROLL, PREROLL + STEPS // 2)],
         [distortions(plant, other, place) for place in (0, STEPS // 2)],
         episodes,
