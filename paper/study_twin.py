@@ -151,6 +151,19 @@ def private_path(system: System, steps: int, key: Array) -> tuple[Array, Array]:
     return true_data_path(system, steps, number=jnp.asarray(0), key=key)
 
 
+def history_of(plant: System, owner: int, steps: int, seed: int) -> tuple[Array, Array]:
+    """States and inputs of a driver's private history, in which it shares nothing but the truth, with itself.
+
+    Args:
+        plant: the true system.
+        owner: which secret of the plant.
+        steps: of its history.
+        seed: of the history.
+    """
+    alone = WithPrior(plant, finite_prior(np.asarray(plant.prior.secrets)[owner][None]))
+    return private_path(as_float64(alone), steps + 1, jr.key(seed))
+
+
 def fitted(plant: System, model: System, owner: int, steps: int, seed: int) -> tuple[SelfModel, int]:
     """What a driver takes itself for after so many private steps, and how many numbers it estimated.
 

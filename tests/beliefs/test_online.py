@@ -37,7 +37,7 @@ def in_turn(prior, features, errors):
 def test_learning_in_turn_is_bayesian_linear_regression_in_one_go(float64):
     rng = np.random.default_rng(0)
     features, errors = rng.normal(size=(40, 2, 3)), rng.normal(size=(40, 2))
-    known, (means, sds) = in_turn(learner([0.5, 1.0, 2.0], 2, readings=7.0).prior, features, errors)
+    known, (means, sds) = in_turn(learner([0.5, 1.0, 2.0], 2, readings=7.0).start, features, errors)
     for place in range(2):
         x, y = features[:, place], errors[:, place]
         precision = np.diag([4.0, 1.0, 0.25])
@@ -47,7 +47,8 @@ def test_learning_in_turn_is_bayesian_linear_regression_in_one_go(float64):
         rate = 1.5 + 3.5 - 1.0 + 0.5 * (y @ y - mean @ (precision + x.T @ x) @ mean)
         np.testing.assert_allclose(known.covariance[place], covariance, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(known.mean[place], mean, rtol=1e-9)
-        np.testing.assert_allclose([known.shape[place], known.rate[place]], [shape, rate], rtol=1e-9)
+        np.testing.assert_allclose(known.shape[place], shape, rtol=1e-9)
+        np.testing.assert_allclose(known.rate[place], rate, rtol=1e-9)
         # The next error is Student-t; the prediction has its mean and sd.
         ahead = rng.normal(size=3)
         law = stats.t(2 * shape, ahead @ mean, np.sqrt(rate / shape * (1 + ahead @ covariance @ ahead)))
@@ -62,7 +63,7 @@ def test_the_excess_grows_like_a_logarithm(float64):
     features = rng.normal(size=(size, numbers))
     weights = rng.normal(size=(count, numbers))
     errors = weights @ features.T + rng.normal(size=(count, size))
-    prior = learner(np.ones(numbers), 1, readings=known_size).prior
+    prior = learner(np.ones(numbers), 1, readings=known_size).start
     rows = np.broadcast_to(features[:, None], (size, 1, numbers))
     means, sds = jax.vmap(lambda row: in_turn(prior, rows, row[:, None])[1])(jnp.asarray(errors))
     means, sds = np.asarray(means)[..., 0], np.asarray(sds)[..., 0]
@@ -78,15 +79,18 @@ def test_the_excess_grows_like_a_logarithm(float64):
     assert abs(later.mean() - law) < 0.2 * law  # the rest is how this design differs from its mean
 
 
-def own_model(system, secret, seen, *, law=None, spread=0.5, **more):
+HALF = np.array(0.5)
+
+
+def own_model(system, secret, seen, *, law=None, spread=HALF, **more):
     """The system at a secret as a self-model that learns."""
-    count, size = sum(seen), len(system.state_fields)
+    count, size, own = sum(seen), len(system.state_fields), np.asarray(spread)
     usual = system.initial(jnp.asarray(secret)).mean[jnp.asarray(np.flatnonzero(seen))]
     return SelfModel(
         *(system, jnp.asarray(secret), Sensor(seen, jnp.zeros(size), False)),
         *(law or white(count), usual, jnp.ones(count)),
         heavy=False,
-        learner=learner(np.full(len(secret), spread) if np.ndim(spread) == 0 else spread, count, **more),
+        learner=learner(own if own.ndim else np.full(len(secret), own), count, **more),
     )
 
 
@@ -98,7 +102,7 @@ def test_what_is_learned_is_the_regression_on_the_parameter_also_where_noise_has
         noise = keep * noise + rng.normal()
         x[t + 1] = 0.8 * x[t] + w[t] + 0.3 * noise
     law = dataclasses.replace(white(1), memory=jnp.zeros((1, 6)).at[0, 0].set(keep))
-    model = own_model(Gain(), [0.5], (True,), law=law, spread=2.0, readings=1e9)
+    model = own_model(Gain(), [0.5], (True,), law=law, spread=2.0 * np.ones(1), readings=1e9)
     learned, memory = eqx.filter_jit(model.learn)(jnp.asarray(x)[:, None], jnp.asarray(w)[:, None])
     # e = (x' − 0.5 x − w) / 0.3 without what it remembers, regressed on x / 0.3 without what that remembers
     e, slope = (x[1:] - 0.5 * x[:-1] - w[:-1]) / 0.3, x[:-1] / 0.3
@@ -141,6 +145,7 @@ def test_the_density_is_that_of_the_noise_per_unit_of_the_reading(float64):
     readings, external = np.random.default_rng(4).normal(size=(2, 7, 1))
     memory = model.learn(jnp.asarray(readings), jnp.asarray(external))[1]
 
+    @eqx.filter_jit
     def noise(value):
         found = model.whiten(memory, jnp.ones(1), value[None], jnp.full(1, 0.5))
         return found.noise[0], found.log_density
@@ -163,7 +168,7 @@ def read(reader, records, numbers, length, key):
 def test_owners_who_err_learn_and_leak_less_than_their_excess_which_follows_the_law(float64):
     plant, steps, preroll, episodes = Gain(prior=finite_prior([0.3, 0.8])), 12, 30, 512
     believed = jnp.asarray([[0.5], [0.6]])
-    models = [own_model(plant, np.asarray(one), (True,), spread=0.4) for one in believed]
+    models = [own_model(plant, np.asarray(one), (True,), spread=np.array(0.4)) for one in believed]
     twin, key, numbers = Twin(plant, models, believed, preroll=preroll), jr.key(6), np.arange(episodes)
     records = play_episodes(Scenario("learns", plant, believed), twin, preroll + steps, numbers, key=key)
     reader = TwinReader(plant, twin, believed)

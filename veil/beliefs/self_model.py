@@ -360,12 +360,10 @@ class SelfModel(eqx.Module):
         """What the errors of the next reading are regressed on: what they would be for other parameters."""
         assert self.learner is not None and memory.slopes is not None and memory.learned is not None
         remembered = jnp.sum(self.law.memory.T[:, :, None] * memory.slopes, axis=0)
-        features = jnp.sum(triangle(self.law)[:, :, None] * (own - remembered)[None], axis=1)
-        features = (
-            features / jnp.exp(self.law.level @ ((memory.reading - self.centre) / self.spread))[:, None]
-        )
+        mixed = jnp.sum(triangle(self.law)[:, :, None] * (own - remembered)[None], axis=1)
+        level = (memory.reading - self.centre) / self.spread
+        features = mixed / jnp.exp(self.law.level @ level)[:, None]
         if self.learner.linear:
-            level = (memory.reading - self.centre) / self.spread
             inputs = external - self.system.first_external().astype(external.dtype)
             more = jnp.concatenate([jnp.ones(1, level.dtype), level, inputs])
             features = jnp.concatenate([features, jnp.broadcast_to(more, (len(own), more.shape[0]))], axis=1)
@@ -400,7 +398,7 @@ class SelfModel(eqx.Module):
         """After a reading."""
         lesson = past.lesson
         if lesson is None:
-            return SelfMemory(known, reading, past.scores_after())
+            return SelfMemory(known, reading, past.scores_after(), *self._unlearned(reading))
         learned = lesson.learned.after(lesson.features, past.errors())
         slopes = _shifted(lesson.slopes, lesson.own)
         return SelfMemory(known, reading, past.scores_after(), slopes, learned)

@@ -207,7 +207,7 @@ class Share:
     """Public seed of a new ledger (no unit)"""
     on_alarm: str = "blind"
     """What happens when the plant is not the model: blind, stop or warn (the owner only)"""
-    alarm_level: float = 1e-4
+    alarm_level: Annotated[float | None, Flag(default="default: 0.0001, twins 0.01")] = None
     """Probability of ever an alarm under a right model"""
     accept_uncharged: bool = False
     """Share although the secret is none of the prior's, so that charges do not speak of it"""
@@ -235,7 +235,7 @@ class Share:
         if self.seed is not None and not 0 <= self.seed < 1 << 31:
             raise Mistake("--seed must be between 0 and 2147483647.")
         known("--on-alarm", self.on_alarm, ON_ALARM)
-        if not 0.0 < self.alarm_level <= 0.5:
+        if self.alarm_level is not None and not 0.0 < self.alarm_level <= 0.5:
             raise Mistake("--alarm-level is a probability above 0 and up to 0.5, e.g. --alarm-level 0.0001.")
         if not 0 <= self.max_gap <= 100_000 or not 0.0 <= self.pace <= 60_000.0:
             raise Mistake("--max-gap is a count up to 100000, --pace a time up to 60000 ms.")
