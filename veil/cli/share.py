@@ -310,6 +310,15 @@ class Share:
         shown = [f"{counts[name]} {word}" for name, word in DECIDED.items() if counts[name]]
         wrong = "" if faults is None else f", {faults} faults"
         said = [f"{steps} steps: {', '.join(shown) or 'none'}; {sums(sharer)}{wrong}."]
+        if self.by_fit:  # also withheld in the pre-roll, and blind where inputs are new
+            rate = sharer.ledger.about["declared"]["rate"]
+            if sharer.left < rate:
+                said.append(
+                    f"The budget of {self.budget:g} nats is at its end: a release is charged {rate:g} nats, "
+                    "as declared. A fit to more steps keeps a declaration with a lower rate (with another "
+                    "--ledger); or give a larger --budget with another --ledger; what was spent stays spent."
+                )
+            return " ".join(said)
         short = {name: counts[name] for name in ("blind", "withheld", "blurred") if counts[name]}
         if short and math.isfinite(self.budget):
             what = " and ".join(f"{number} {name}" for name, number in short.items())
@@ -380,7 +389,8 @@ class Share:
             tell(sharer.ledger.note)
         if sharer.optional:
             names = ", ".join(sharer.optional)
-            tell(f"state may leave out {names}. The alarm watches only steps where nothing is left out.")
+            watch = "The alarm watches only steps where nothing is left out."
+            tell(f"state may leave out {names}. {'A twin does not read it.' if sharer.is_twin else watch}")
         if sharer.alarmed:
             tell(sharer.alarm_sentence())
         told = borrowed(sharer)

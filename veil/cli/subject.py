@@ -188,7 +188,10 @@ class PolicyChoice:
         """The flags that make this choice."""
         found = ["--policy", self.policy]
         for name, value in self.parameters.items():
-            found += [_flag(name), *map(str, value if isinstance(value, tuple) else (value,))]
+            if isinstance(value, bool):
+                found += [_flag(name) if value else f"--no-{_flag(name)[2:]}"]
+            else:
+                found += [_flag(name), *map(str, value if isinstance(value, tuple) else (value,))]
         return found
 
     def _check_axes(self, system: "System | None") -> None:

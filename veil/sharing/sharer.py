@@ -105,6 +105,7 @@ class Sharer:
 
     Attributes:
         alarm: why the plant is not the model, in words; empty as long as nothing says so.
+        is_twin: whether the policy is a twin.
         alarmed: the step of the alarm; 0 without one. Charges mean nothing from this step on.
         optional: fields of the state that no release depends on, and that need not be given: nobody measures
             the envelope of a building. The alarm watches only steps where all are given.
@@ -154,7 +155,7 @@ class Sharer:
         self._on_alarm, self._threshold = on_alarm, -math.log(alarm_level)
         self._rate, self._exhausted = _declared_rate(twin, declared, fit, exhausted), exhausted
         self._watched = len(policy.system.state_fields if twin is None else twin.axes)
-        self._is_twin = twin is not None
+        self.is_twin = twin is not None
         self._bets, self.alarm, self.alarmed = no_bets(self._watched), "", 0
         self.accountant = Accountant(budget, shared=shared_budget)
         self._memory: MemoryFile | None = None
@@ -376,7 +377,7 @@ class Sharer:
         blind = alarmed or short
         state = None if blind and self._withholds else request.state
         # The copies of a twin can go on without the owner's noise, and be released.
-        coasts = self._is_twin and blind and request.state is not None
+        coasts = self.is_twin and blind and request.state is not None
         coasts = coasts and (alarmed or self._exhausted == "blind")
         content = self._snapshot() if snapshots.due(request.step) and self._snapshots is not None else b""
         missing = "" if request.state is not None else "fault" if request.fault else "gap"
@@ -410,7 +411,7 @@ class Sharer:
     def _reason(self) -> str:
         """What the alarm bet on."""
         found = self._bets.reason()
-        return SELF_REASON if self._is_twin and found == REASONS[0] else found
+        return SELF_REASON if self.is_twin and found == REASONS[0] else found
 
     def _commit(self) -> None:
         """The mark beside the secret; before it is on the disk nothing goes out."""
