@@ -109,7 +109,7 @@ def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_re
     assert choice.words() == ["--policy", "twin", "--learn", "--no-envelope", "--preroll", "3"]
     learner = live_twin(place, choice, SensorChoice("0.01"), "who=1")[1].models.learner
     error = own["parameters"]["gain"]["standard_error"]
-    assert np.allclose(learner.start.covariance.ravel() ** 0.5, error, rtol=0.05)
+    assert np.allclose(np.sqrt(np.ravel(learner.start.covariance)), error, rtol=0.05)
     assert learner.start.shape[0, 0] == 0.5 * own["steps"]
 
     (here / "me.json").write_text('"who=1"')
