@@ -369,7 +369,7 @@ def learners(believed: Array) -> list[SelfModel]:
 
 
 def told_in(
-    plant: System, models: Sequence[SelfModel], preroll: int, steps: int, episodes: int, private: int = 0
+    plant: System, models: Sequence[SelfModel], preroll: int, steps: int, episodes: int
 ) -> dict[str, Any]:
     """What a run tells, without guard.
 
@@ -379,7 +379,6 @@ def told_in(
         preroll: steps before the first release.
         steps: releases.
         episodes: that are read.
-        private: steps before the first release, where they are not the pre-roll alone.
     """
     owners, key, numbers = plant.prior.secrets, jr.key(0), np.arange(episodes)
     twin = Twin(as_float64(Platoon()), models, owners, preroll=preroll)
@@ -394,7 +393,6 @@ def told_in(
         "bound": [excess.value, excess.error],
         "steps": steps,
         "preroll": preroll,
-        "private": private or preroll,
         "episodes": episodes,
     }
 
@@ -418,7 +416,7 @@ def stream(how: str, history: int, steps: int, episodes: int) -> dict[str, Any]:
             one.learn(*history_of(plant, k, history, k))[0]
             for k, one in enumerate(learners(jnp.broadcast_to(middle, owners.shape)))
         ]
-    return told_in(plant, made, PREROLL, steps, episodes, history)
+    return told_in(plant, made, PREROLL, steps, episodes)
 
 
 def rounding(step: float, episodes: int) -> dict[str, Any]:
@@ -506,13 +504,11 @@ def learning_table(results: dict[str, dict]) -> str:
         if "preroll" not in one:
             continue
         lower, upper, error = one["leaks"]
-        who = (
-            name.removesuffix(f" {one['private']}")
-            .replace("stream fit", "right, one fit")
-            .replace("stream", "right,")
-        )
+        first, _, last = name.rpartition(" ")
+        streams = {"stream fit": "right, by one fit", "stream learns": "right, learns on"}
+        who, private = (streams[first], last) if first in streams else (name, str(one["preroll"]))
         told = f"{max(lower, 0.0):.3f}", _nats(upper, error), _nats(*one["bound"])
-        rows.append((who, str(one["private"]), str(one["steps"]), *told))
+        rows.append((who, private, str(one["steps"]), *told))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

@@ -110,7 +110,7 @@ def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_re
     learner = live_twin(place, choice, SensorChoice("0.01"), "who=1")[1].models.learner
     error = own["parameters"]["gain"]["standard_error"]
     assert np.allclose(np.sqrt(np.ravel(learner.start.covariance)), error, rtol=0.05)
-    assert learner.start.shape[0, 0] == 0.5 * own["steps"]
+    assert np.asarray(learner.start.shape)[0, 0] == 0.5 * own["steps"]
 
     (here / "me.json").write_text('"who=1"')
     (here / "me.json").chmod(0o600)
