@@ -466,7 +466,8 @@ def learning_model(system: System, secret: Secret, seen: tuple[bool, ...]) -> Se
         seen: which coordinates are read.
     """
     weights, count = jnp.exp(system.prior.log_masses), sum(seen)
-    spread = jnp.sqrt(weights @ (system.prior.secrets - weights @ system.prior.secrets) ** 2)
+    middle = weights @ system.prior.secrets
+    spread = jnp.sqrt(weights @ (system.prior.secrets - middle[None]) ** 2)
     begin = jax.tree.map(lambda leaf: leaf.astype(secret.dtype), learner(spread, count))
     plain = plain_self_model(system, secret, seen, jnp.zeros(count, secret.dtype))
     return dataclasses.replace(plain, learner=begin)
