@@ -127,16 +127,18 @@ def worlds() -> dict[str, tuple[System, System]]:
     }
 
 
-def standard(world: str) -> System:
-    """The public standard system: the platoon, with the noise laws of the population where there are such.
+def standards(world: str) -> dict[str, System]:
+    """The public standard systems that are compared in a world, by what their noise is.
 
-    The copies then differ in their noise as drivers do, and none of that is fitted to the owner.
+    The platoon with white noise; and, where every driver has noise of his own, the platoon whose copies have
+    the noise laws of the population, one each. Neither is fitted to an owner.
 
     Args:
         world: its name.
     """
     fvd = Platoon()
-    return NoiseByDriver(fvd, SIZES, KEEPS, WHITES) if world.endswith(BY_DRIVER) else fvd
+    laws = {"by driver": NoiseByDriver(fvd, SIZES, KEEPS, WHITES)} if world.endswith(BY_DRIVER) else {}
+    return {"white": fvd} | laws
 
 
 @eqx.filter_jit
@@ -267,6 +269,7 @@ class Result:
 
     Attributes:
         world: its name.
+        standard: noise of the standard system.
         history: private steps of each driver.
         parameters: that each of them estimated.
         exact: leakage by the exact reader: at least, at most, standard error.
@@ -282,6 +285,7 @@ class Result:
     """
 
     world: str
+    standard: str
     history: int
     parameters: list[int]
     exact: list[float]
@@ -296,18 +300,19 @@ class Result:
     seconds: float
 
 
-def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> Result:
+def run(world: str, noise: str, history: int, episodes: int, starts: int, seed: int = 0) -> Result:
     """One world.
 
     Args:
         world: its name.
+        noise: of the standard system.
         history: private steps of each driver.
         episodes: to be read.
         starts: that the reader simulates.
         seed: of histories and episodes.
     """
     began = time.process_time()
-    plain, public = as_float64((Platoon(), standard(world)))
+    plain, public = as_float64((Platoon(), standards(world)[noise]))
     plant, model = as_float64(worlds()[world])
     owners = plant.prior.secrets
     made = [fitted(plant, model, place, history, 1000 * seed + place) for place in range(len(owners))]
@@ -327,6 +332,7 @@ def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> 
     parameters = [count for _, count in made]
     return Result(
         world,
+        noise,
         history,
         parameters,
         [leakage.lower.value, leakage.upper.value, leakage.upper.error],
@@ -349,7 +355,16 @@ def table(results: list[dict]) -> str:
         results: as in the file.
     """
     heads = (
-        *("world", "n", "P", "leaks, exact reader", "bound", "(P/2)·T/n", "regressions"),
+        *(
+            "world",
+            "noise of the standard",
+            "n",
+            "P",
+            "leaks, exact reader",
+            "bound",
+            "(P/2)·T/n",
+            "regressions",
+        ),
         *("regressions on true data", "and on counterfactual"),
         *("distortion, last 25 releases", "counterfactual's"),
     )
@@ -358,7 +373,7 @@ def table(results: list[dict]) -> str:
         (_, upper, error), (bound, bound_error) = one["exact"], one["bound"]
         rows.append(
             (
-                *(one["world"], f"{one['history']:,}", f"{max(one['parameters'])}"),
+                *(one["world"], one["standard"], f"{one['history']:,}", f"{max(one['parameters'])}"),
                 *(f"{upper:.4f} ({error:.4f})", f"{bound:.4f} ({bound_error:.4f})", f"{one['law']:.4f}"),
                 *(f"{max(one['regressions'], 0.0):.3f}", f"{one['truth']:.2f}"),
                 f"{one['counterfactual']:.2f}",
@@ -388,13 +403,14 @@ class Study:
         path = self.out / "twin.json"
         self.out.mkdir(parents=True, exist_ok=True)
         done = json.loads(path.read_text()) if path.exists() else []
-        have = {(one["world"], one["history"]) for one in done}
+        have = {(one["world"], one["standard"], one["history"]) for one in done}
+        asked = [(world, noise) for world in worlds() for noise in standards(world)]
         for history in self.histories:
-            for world in worlds():
-                if (self.only and world not in self.only) or (world, history) in have:
+            for world, noise in asked:
+                if (self.only and world not in self.only) or (world, noise, history) in have:
                     continue
                 with jax.enable_x64(True):
-                    found = run(world, history, self.episodes, self.starts)
+                    found = run(world, noise, history, self.episodes, self.starts)
                 done.append(asdict(found))
                 path.write_text(json.dumps(done, indent=1) + "\n")
                 print(json.dumps(asdict(found)), flush=True)
