@@ -1,6 +1,5 @@
 """Learning along the stream: against batch regression, its closed forms, and the exact reader."""
 
-import dataclasses
 
 import equinox as eqx
 import jax
@@ -95,25 +94,39 @@ def own_model(system, secret, seen, *, law=None, spread=HALF, **more):
     )
 
 
-@pytest.mark.parametrize("keep", [0.0, 0.7])
-def test_what_is_learned_is_the_regression_on_the_parameter_also_where_noise_has_a_memory(float64, keep):
+@pytest.mark.parametrize(("keep", "level"), [(0.0, 0.0), (0.7, 0.1)])
+def test_what_is_learned_is_the_regression_on_the_parameter_also_where_noise_has_memory(float64, keep, level):
     rng, steps = np.random.default_rng(2), 60
     w, noise, x = rng.normal(size=steps), 0.0, np.zeros(steps)
     for t in range(steps - 1):
-        noise = keep * noise + rng.normal()
+        noise = keep * noise + np.exp(level * x[t]) * rng.normal()
         x[t + 1] = 0.8 * x[t] + w[t] + 0.3 * noise
-    law = dataclasses.replace(white(1), memory=jnp.zeros((1, 6)).at[0, 0].set(keep))
-    model = own_model(Gain(), [0.5], (True,), law=law, spread=2.0 * np.ones(1), readings=1e9)
+    law = ResidualLaw(
+        jnp.zeros((1, 6)).at[0, 0].set(keep), jnp.full((1, 1), level), jnp.zeros(0), jnp.zeros(1)
+    )
+    model = own_model(Gain(), [0.5], (True,), law=law, spread=2.0 * np.ones(1), readings=10.0)
     learned, memory = eqx.filter_jit(model.learn)(jnp.asarray(x)[:, None], jnp.asarray(w)[:, None])
     # e = (x' − 0.5 x − w) / 0.3 without what it remembers, regressed on x / 0.3 without what that remembers
-    e, slope = (x[1:] - 0.5 * x[:-1] - w[:-1]) / 0.3, x[:-1] / 0.3
-    e[1:], slope[1:] = e[1:] - keep * e[:-1], slope[1:] - keep * slope[:-1]
-    precision = 1 / 4.0 + slope @ slope
+    score, slope = (x[1:] - 0.5 * x[:-1] - w[:-1]) / 0.3, x[:-1] / 0.3
+    size = np.exp(level * x[:-1])
+    e, own = (
+        (score - keep * np.append(0, score[:-1])) / size,
+        (slope - keep * np.append(0, slope[:-1])) / size,
+    )
+    precision = 1 / 4.0 + own @ own
+    mean, shape = own @ e / precision, 1.5 + 5.0 + 0.5 * len(e)
+    variance = (1.5 + 5.0 - 1.0 + 0.5 * (e @ e - mean**2 * precision)) / (shape - 1.0)
     assert memory.learned is not None and learned.learner is not None
-    np.testing.assert_allclose(memory.learned.mean[0, 0], slope @ e / precision, rtol=1e-6)
+    np.testing.assert_allclose(memory.learned.mean[0, 0], mean, rtol=1e-6)
     np.testing.assert_allclose(memory.learned.covariance[0, 0, 0], 1 / precision, rtol=1e-6)
-    assert abs(0.5 + float(memory.learned.mean[0, 0]) - 0.8) < 4.0 / np.sqrt(precision)
+    assert abs(0.5 + mean - 0.8) < 4.0 / np.sqrt(precision)
     np.testing.assert_array_equal(learned.learner.start.mean, memory.learned.mean)
+    # The law of the next reading has the mean and the sd of the regression's prediction.
+    ahead, scale = x[-1] / 0.3 - keep * slope[-1], 0.3 * np.exp(level * x[-1])
+    centre = 0.5 * x[-1] + 0.2 + 0.3 * (keep * score[-1] + ahead * mean)
+    wide = np.sqrt(variance * (1 + (ahead / np.exp(level * x[-1])) ** 2 / precision))
+    found = eqx.filter_jit(model.whiten)(memory, jnp.full(1, 0.2), jnp.full(1, 0.9), jnp.full(1, 0.5))
+    np.testing.assert_allclose(found.log_density, stats.norm.logpdf(0.9, centre, scale * wide), rtol=1e-6)
 
 
 def test_noise_becomes_the_reading_again_and_the_memory_is_the_same(float64):
