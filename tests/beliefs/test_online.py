@@ -1,6 +1,5 @@
 """Learning along the stream: against batch regression, its closed forms, and the exact reader."""
 
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
