@@ -137,8 +137,10 @@ def standards(world: str) -> dict[str, System]:
         world: its name.
     """
     fvd = Platoon()
-    laws = {"by driver": NoiseByDriver(fvd, SIZES, KEEPS, WHITES)} if world.endswith(BY_DRIVER) else {}
-    return {"white": fvd} | laws
+    found: dict[str, System] = {"white": fvd}
+    if world.endswith(BY_DRIVER):
+        found["by driver"] = NoiseByDriver(fvd, SIZES, KEEPS, WHITES)
+    return found
 
 
 @eqx.filter_jit

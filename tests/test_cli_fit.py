@@ -107,7 +107,9 @@ def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_re
     assert twin.envelope is not None and twin.system.state_fields[0].resolution == 0.01
     choice = PolicyChoice("twin", {"learn": True, "envelope": False, "preroll": 3})
     assert choice.words() == ["--policy", "twin", "--learn", "--no-envelope", "--preroll", "3"]
-    learner = live_twin(place, choice, SensorChoice("0.01"), "who=1")[1].models.learner
+    learning = twin_of(live_twin(place, choice, SensorChoice("0.01"), "who=1")[1])
+    assert learning is not None and learning.models is not None and learning.models.learner is not None
+    learner = learning.models.learner
     error = own["parameters"]["gain"]["standard_error"]
     assert np.allclose(np.sqrt(np.ravel(learner.start.covariance)), error, rtol=0.05)
     assert np.asarray(learner.start.shape)[0, 0] == 0.5 * own["steps"]
