@@ -45,6 +45,8 @@ from veil.types import External, Secret, State, as_float64
 
 STEPS, PREROLL = 50, 25
 
+BY_DRIVER = "noise law by driver"
+
 ORDERS = (0, 6)  # of the noise that an owner chooses from, by the information criterion
 
 # By driver: factor on the noise of (speed, spacing), what it keeps per step, and the part that stays white.
@@ -120,9 +122,50 @@ def worlds() -> dict[str, tuple[System, System]]:
         "FVD, white": (fvd, fvd),
         "IDM, white": (idm, idm),
         "IDM, coloured": (WithColouredNoise(idm, np.array([0.935, 0.0]), np.array([0.04, 1.0])), idm),
-        "IDM, noise law by driver": (NoiseByDriver(idm, SIZES, KEEPS, WHITES), idm),
-        "FVD, noise law by driver": (NoiseByDriver(fvd, SIZES, KEEPS, WHITES), fvd),
+        f"IDM, {BY_DRIVER}": (NoiseByDriver(idm, SIZES, KEEPS, WHITES), idm),
+        f"FVD, {BY_DRIVER}": (NoiseByDriver(fvd, SIZES, KEEPS, WHITES), fvd),
     }
+
+
+def standards(world: str) -> dict[str, System]:
+    """The public standard systems that are compared in a world, by what their noise is.
+
+    The platoon with white noise; and, where every driver has noise of his own, the platoon whose copies have
+    the noise laws of the population, one each. Neither is fitted to an owner.
+
+    Args:
+        world: its name.
+    """
+    fvd = Platoon()
+    found: dict[str, System] = {"white": fvd}
+    if world.endswith(BY_DRIVER):
+        found["by driver"] = NoiseByDriver(fvd, SIZES, KEEPS, WHITES)
+    return found
+
+
+@eqx.filter_jit
+def private_path(system: System, steps: int, key: Array) -> tuple[Array, Array]:
+    """States and inputs of a history in which nobody but the owner reads.
+
+    Args:
+        system: with the owner alone in its prior.
+        steps: how many.
+        key: of the history.
+    """
+    return true_data_path(system, steps, number=jnp.asarray(0), key=key)
+
+
+def history_of(plant: System, owner: int, steps: int, seed: int) -> tuple[Array, Array]:
+    """States and inputs of a driver's private history, in which it shares nothing but the truth, with itself.
+
+    Args:
+        plant: the true system.
+        owner: which secret of the plant.
+        steps: of its history.
+        seed: of the history.
+    """
+    alone = WithPrior(plant, finite_prior(np.asarray(plant.prior.secrets)[owner][None]))
+    return private_path(as_float64(alone), steps + 1, jr.key(seed))
 
 
 def fitted(plant: System, model: System, owner: int, steps: int, seed: int) -> tuple[SelfModel, int]:
@@ -137,11 +180,7 @@ def fitted(plant: System, model: System, owner: int, steps: int, seed: int) -> t
     """
     alone = WithPrior(plant, finite_prior(np.asarray(plant.prior.secrets)[owner][None]))
 
-    @eqx.filter_jit
-    def path(system: System, key: Array) -> tuple[Array, Array]:
-        return true_data_path(system, steps + 1, number=jnp.asarray(0), key=key)
-
-    states, external = (np.asarray(one) for one in path(as_float64(alone), jr.key(seed)))
+    states, external = (np.asarray(one) for one in private_path(as_float64(alone), steps + 1, jr.key(seed)))
     table = {"speed": states[:-1, 0], "spacing": states[:-1, 1], "time": 0.2 * np.arange(steps + 1)}
     table |= {field.name: external[:, place] for place, field in enumerate(model.external_fields)}
     likelihood = Likelihood(model, rows_of(model, bind(model, veil.read_recording(table, model))))
@@ -232,6 +271,7 @@ class Result:
 
     Attributes:
         world: its name.
+        standard: noise of the standard system.
         history: private steps of each driver.
         parameters: that each of them estimated.
         exact: leakage by the exact reader: at least, at most, standard error.
@@ -247,6 +287,7 @@ class Result:
     """
 
     world: str
+    standard: str
     history: int
     parameters: list[int]
     exact: list[float]
@@ -261,22 +302,23 @@ class Result:
     seconds: float
 
 
-def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> Result:
+def run(world: str, noise: str, history: int, episodes: int, starts: int, seed: int = 0) -> Result:
     """One world.
 
     Args:
         world: its name.
+        noise: of the standard system.
         history: private steps of each driver.
         episodes: to be read.
         starts: that the reader simulates.
         seed: of histories and episodes.
     """
     began = time.process_time()
-    standard = as_float64(Platoon())
+    plain, public = as_float64((Platoon(), standards(world)[noise]))
     plant, model = as_float64(worlds()[world])
     owners = plant.prior.secrets
     made = [fitted(plant, model, place, history, 1000 * seed + place) for place in range(len(owners))]
-    twin = Twin(standard, [one for one, _ in made], owners, preroll=PREROLL)
+    twin = Twin(public, [one for one, _ in made], owners, preroll=PREROLL)
     scenario = Scenario(world, plant, owners)
     key, numbers = jr.key(seed), np.arange(episodes)
     records = play_episodes(scenario, twin, PREROLL + STEPS, numbers, key=key)
@@ -285,21 +327,22 @@ def run(world: str, history: int, episodes: int, starts: int, seed: int = 0) -> 
     sides = TwoSidedBound(found.runs, found.pinned, jnp.ones(episodes), jnp.full((episodes, 1), 0.5))
     leakage = score(sides, index, log_prior).leakage
     excess = stratified_mean(found.excess, index, np.exp(log_prior))
-    gains = jnp.asarray(fit_gains(standard, plant, key=jr.key(0)).gains, owners.dtype)
+    gains = jnp.asarray(fit_gains(plain, plant, key=jr.key(0)).gains, owners.dtype)
     copies = Scenario(world, plant, gains)
-    other = play_episodes(copies, Counterfactual(standard), STEPS, numbers[:1024], key=key)
+    other = play_episodes(copies, Counterfactual(plain), STEPS, numbers[:1024], key=key)
     some = numbers[: min(len(numbers), 2048)]
     parameters = [count for _, count in made]
     return Result(
         world,
+        noise,
         history,
         parameters,
         [leakage.lower.value, leakage.upper.value, leakage.upper.error],
         [excess.value, excess.error],
         0.5 * float(np.mean(parameters)) * STEPS / history,
         regression_gain(scenario, twin, some, key, PREROLL),
-        regression_gain(scenario, Truth(standard), some, key, 0),
-        regression_gain(copies, Counterfactual(standard), some, key, 0),
+        regression_gain(scenario, Truth(plain), some, key, 0),
+        regression_gain(copies, Counterfactual(plain), some, key, 0),
         [distortions(plant, records, place) for place in (PREROLL, PREROLL + STEPS // 2)],
         [distortions(plant, other, place) for place in (0, STEPS // 2)],
         episodes,
@@ -314,7 +357,16 @@ def table(results: list[dict]) -> str:
         results: as in the file.
     """
     heads = (
-        *("world", "n", "P", "leaks, exact reader", "bound", "(P/2)·T/n", "regressions"),
+        *(
+            "world",
+            "noise of the standard",
+            "n",
+            "P",
+            "leaks, exact reader",
+            "bound",
+            "(P/2)·T/n",
+            "regressions",
+        ),
         *("regressions on true data", "and on counterfactual"),
         *("distortion, last 25 releases", "counterfactual's"),
     )
@@ -323,7 +375,7 @@ def table(results: list[dict]) -> str:
         (_, upper, error), (bound, bound_error) = one["exact"], one["bound"]
         rows.append(
             (
-                *(one["world"], f"{one['history']:,}", f"{max(one['parameters'])}"),
+                *(one["world"], one["standard"], f"{one['history']:,}", f"{max(one['parameters'])}"),
                 *(f"{upper:.4f} ({error:.4f})", f"{bound:.4f} ({bound_error:.4f})", f"{one['law']:.4f}"),
                 *(f"{max(one['regressions'], 0.0):.3f}", f"{one['truth']:.2f}"),
                 f"{one['counterfactual']:.2f}",
@@ -353,13 +405,14 @@ class Study:
         path = self.out / "twin.json"
         self.out.mkdir(parents=True, exist_ok=True)
         done = json.loads(path.read_text()) if path.exists() else []
-        have = {(one["world"], one["history"]) for one in done}
+        have = {(one["world"], one["standard"], one["history"]) for one in done}
+        asked = [(world, noise) for world in worlds() for noise in standards(world)]
         for history in self.histories:
-            for world in worlds():
-                if (self.only and world not in self.only) or (world, history) in have:
+            for world, noise in asked:
+                if (self.only and world not in self.only) or (world, noise, history) in have:
                     continue
                 with jax.enable_x64(True):
-                    found = run(world, history, self.episodes, self.starts)
+                    found = run(world, noise, history, self.episodes, self.starts)
                 done.append(asdict(found))
                 path.write_text(json.dumps(done, indent=1) + "\n")
                 print(json.dumps(asdict(found)), flush=True)

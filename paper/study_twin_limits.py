@@ -21,7 +21,7 @@ import numpy as np
 import tyro
 from jaxtyping import Array, Float
 
-from paper.study_twin import PREROLL, STEPS, fitted, worlds
+from paper.study_twin import PREROLL, STEPS, fitted, history_of, worlds
 from veil.attacks.twin_reader import TwinReader
 from veil.beliefs.self_model import SelfModel
 from veil.evaluation.episodes import play_episodes, private_key, select_episodes
@@ -29,7 +29,8 @@ from veil.evaluation.scoring import APART, TwoSidedBound, score
 from veil.policies import Twin
 from veil.policies.base import sensed
 from veil.policies.novelty import standard_envelope
-from veil.sharing.alarm import LEVEL, no_bets, twin_surprise
+from veil.policies.twin import learning_model, read_coordinates
+from veil.sharing.alarm import TWIN_LEVEL, no_bets, twin_surprise
 from veil.stats import stratified_mean
 from veil.step import Record, begin, proceed, share
 from veil.systems import IdmPlatoon, Platoon, System, with_resolution
@@ -41,6 +42,8 @@ from veil.types import Answer, External, Noise, Secret, Shared, State, as_float6
 BATCH = 256  # episodes at a time
 
 RUNS = 20  # by one fit
+
+WARM = 200  # steps of private warm-up of owners who learn along the stream
 
 HALF = 20  # steps between the reversals of a manoeuvre: 4 s
 
@@ -182,7 +185,7 @@ def guard_steps(reader: TwinReader, records: Record, numbers: np.ndarray, key: A
         bets, first = no_bets(evidence.shape[-1]), np.full(len(rows), steps)
         for step in range(PREROLL, steps - 1):  # evidence of step t is about the reading of step t + 1
             bets = bets.after(evidence[:, step])
-            acted = (bets.log_wealth >= -np.log(LEVEL)) & (first == steps)
+            acted = (bets.log_wealth >= -np.log(TWIN_LEVEL)) & (first == steps)
             first[acted] = step + 2
         found.append(first)
     return np.concatenate(found)
@@ -280,7 +283,7 @@ def many_runs(world: str, history: int, episodes: int, *, refit: bool) -> dict[s
 def stopped(
     plant: System, models: Sequence[SelfModel] | None, believed: Array, episodes: int, steps: int
 ) -> dict[str, Any]:
-    """What leaks in all, until the guard acts, until the novelty test acts, and until the first of them.
+    """What leaks in all, until the guard acts, and until the novelty test acts.
 
     Args:
         plant: the true one.
@@ -296,7 +299,6 @@ def stopped(
     whole = np.full(episodes, PREROLL + steps)
     ends = {"never": whole, "guard": guard_steps(reader, records, numbers, key)}
     ends["novelty"] = novel_steps(records)
-    ends["either"] = np.minimum(ends["guard"], ends["novelty"])
     found: dict[str, Any] = {"episodes": episodes, "steps": steps}
     known = dict[bytes, Any]()
     for name, end in ends.items():
@@ -316,7 +318,7 @@ def stopped(
 
 def wrong(factor: float, episodes: int, steps: int) -> dict[str, Any]:
     """Owners whose model of themselves has both gains wrong by a factor, the same for all."""
-    plant = as_float64(Platoon())
+    plant = as_float64(Strained(Platoon(), 0.0, 0.0, PREROLL))
     return stopped(plant, None, factor * plant.prior.secrets, episodes, steps)
 
 
@@ -342,6 +344,79 @@ def manoeuvre(amplitude: float, known: bool, law: str, episodes: int, history: i
     plant = as_float64(Strained(right, amplitude, 0.0, PREROLL))
     made = [fitted(past, model, k, history, k)[0] for k in range(len(right.prior.secrets))]
     return stopped(plant, made, right.prior.secrets, episodes, STEPS)
+
+
+def learning(factor: float, drift: float, episodes: int) -> dict[str, Any]:
+    """Owners who are wrong or drift, and who learn along the stream after a private warm-up.
+
+    Args:
+        factor: by which both gains are wrong at the begin.
+        drift: of the gains during the releases, relative.
+        episodes: that are read.
+    """
+    plant = as_float64(Strained(Platoon(), 0.0, drift, WARM))
+    return told_in(plant, learners(factor * plant.prior.secrets), WARM, STEPS, episodes)
+
+
+def learners(believed: Array) -> list[SelfModel]:
+    """The platoon as self-models that learn, from what they take themselves for.
+
+    Args:
+        believed: gains of each.
+    """
+    system = as_float64(Platoon())
+    return [learning_model(system, one, read_coordinates(system)) for one in believed]
+
+
+def told_in(
+    plant: System, models: Sequence[SelfModel], preroll: int, steps: int, episodes: int
+) -> dict[str, Any]:
+    """What a run tells, without guard.
+
+    Args:
+        plant: the true one.
+        models: of the owners.
+        preroll: steps before the first release.
+        steps: releases.
+        episodes: that are read.
+    """
+    owners, key, numbers = plant.prior.secrets, jr.key(0), np.arange(episodes)
+    twin = Twin(as_float64(Platoon()), models, owners, preroll=preroll)
+    records = play_episodes(Scenario("strained", plant, owners), twin, preroll + steps, numbers, key=key)
+    index = np.asarray(records.index)
+    told = read_all(
+        TwinReader(plant, twin, owners), records, numbers, np.full(episodes, preroll + steps), key
+    )
+    excess = stratified_mean(told.excess, index, np.full(len(owners), 1.0 / len(owners)))
+    return {
+        "leaks": leakage_of(told.runs, told.pinned, index),
+        "bound": [excess.value, excess.error],
+        "steps": steps,
+        "preroll": preroll,
+        "episodes": episodes,
+    }
+
+
+def stream(how: str, history: int, steps: int, episodes: int) -> dict[str, Any]:
+    """One long stream of the platoon after a private history, by one fit or by learning on.
+
+    Args:
+        how: "fit", which stays as it is; or "learns", from the mean of the prior on.
+        history: private steps of each driver.
+        steps: releases.
+        episodes: that are read.
+    """
+    plant = as_float64(Platoon())
+    owners = plant.prior.secrets
+    if how == "fit":
+        made = [fitted(plant, plant, k, history, k)[0] for k in range(len(owners))]
+    else:
+        middle = jnp.exp(plant.prior.log_masses) @ owners
+        made = [
+            one.learn(*history_of(plant, k, history, k))[0]
+            for k, one in enumerate(learners(jnp.broadcast_to(middle, owners.shape)))
+        ]
+    return told_in(plant, made, PREROLL, steps, episodes)
 
 
 def rounding(step: float, episodes: int) -> dict[str, Any]:
@@ -417,6 +492,26 @@ def rounding_table(results: dict[str, dict]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
+def learning_table(results: dict[str, dict]) -> str:
+    """The table of owners who learn along the stream in docs/twin.md.
+
+    Args:
+        results: as in the file.
+    """
+    heads = "owner", "private steps", "releases", "leaks at least", "at most", "excess"
+    rows = [heads, ("---",) * 6]
+    for name, one in results.items():
+        if "preroll" not in one:
+            continue
+        lower, upper, error = one["leaks"]
+        first, _, last = name.rpartition(" ")
+        streams = {"stream fit": "right, by one fit", "stream learns": "right, learns on"}
+        who, private = (streams[first], last) if first in streams else (name, str(one["preroll"]))
+        told = f"{max(lower, 0.0):.3f}", _nats(upper, error), _nats(*one["bound"])
+        rows.append((who, private, str(one["steps"]), *told))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 def cells() -> dict[str, Callable[[], dict[str, Any]]]:
     """All parts of the study by name, in the order in which they run."""
     found: dict[str, Callable[[], dict[str, Any]]] = {}
@@ -424,11 +519,11 @@ def cells() -> dict[str, Callable[[], dict[str, Any]]]:
         found[f"wrong {factor}"] = lambda factor=factor: wrong(factor, 1024, STEPS)
     for drift in (-0.2, 0.2):
         found[f"drift {drift}"] = lambda drift=drift: drifting(drift, 1024)
-    for amplitude in (1.0, 2.0):
-        for known in (False, True):
-            for law in ("IDM", "FVD"):
+    for law in ("IDM", "FVD"):
+        for amplitude in (1.0, 2.0):
+            for known in (False, True):
                 name = f"manoeuvre {amplitude:g} {'known' if known else 'new'} {law}"
-                given = amplitude, known, law, 1024, 50_000
+                given = amplitude, known, law, 512, 20_000
                 found[name] = lambda given=given: manoeuvre(*given)
     for step in (0.005, 0.01, 0.02, 0.05):
         found[f"rounding {step}"] = lambda step=step: rounding(step, 256)
@@ -440,6 +535,11 @@ def cells() -> dict[str, Callable[[], dict[str, Any]]]:
         name = f"runs {world} {history}"
         found[name] = lambda world=world, history=history: many_runs(world, history, 2048, refit=False)
     found["refits FVD, white 5000"] = lambda: many_runs("FVD, white", 5000, 2080, refit=True)
+    for factor, drift in ((0.8, 0.0), (1.2, 0.0), (1.0, -0.2), (1.0, 0.2)):
+        name = f"learns, drift {drift}" if drift else f"learns, wrong {factor}"
+        found[name] = lambda factor=factor, drift=drift: learning(factor, drift, 1024)
+    for how in ("fit", "learns"):
+        found[f"stream {how} 500"] = lambda how=how: stream(how, 500, 1000, 256)
     found["wrong 1.2 for 300 steps"] = lambda: wrong(1.2, 256, 300)
     return found
 

@@ -105,6 +105,14 @@ def test_a_fit_writes_its_files_and_says_in_words_that_the_model_explains_the_re
     assert np.allclose(twin.models.secret, own["parameters"]["gain"]["value"]) and twin.preroll == 25
     assert np.allclose(twin.system.prior.secrets, shared.secrets), "the standard is that of the population"
     assert twin.envelope is not None and twin.system.state_fields[0].resolution == 0.01
+    choice = PolicyChoice("twin", {"learn": True, "envelope": False, "preroll": 3})
+    assert choice.words() == ["--policy", "twin", "--learn", "--no-envelope", "--preroll", "3"]
+    learning = twin_of(live_twin(place, choice, SensorChoice("0.01"), "who=1")[1])
+    assert learning is not None and learning.models is not None and learning.models.learner is not None
+    learner = learning.models.learner
+    error = own["parameters"]["gain"]["standard_error"]
+    assert np.allclose(np.sqrt(np.ravel(learner.start.covariance)), error, rtol=0.05)
+    assert np.asarray(learner.start.shape)[0, 0] == 0.5 * own["steps"]
 
     (here / "me.json").write_text('"who=1"')
     (here / "me.json").chmod(0o600)

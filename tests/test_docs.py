@@ -132,14 +132,17 @@ def test_the_table_of_the_twin_is_that_of_its_study():
         assert one["regressions"] <= upper + 3 * error
         if one["history"] == 5000:
             assert 1 / 2.2 <= bound / one["law"] <= 2.2
-        ratio = one["distortion"][1] / one["counterfactual_distortion"][1]
-        assert ratio <= (1.6 if one["world"] == "FVD, noise law by driver" else 1.1)
+        ratio, most = one["distortion"][1] / one["counterfactual_distortion"][1], 1.1
+        if one["world"] == "FVD, noise law by driver":
+            most = {"white": 1.6, "by driver": 1.4}[one["standard"]]
+        assert most - 0.1 < ratio <= most or ratio <= 1.1 == most
 
 
 def test_the_tables_of_strained_twins_are_those_of_their_study():
     """Every row as the study wrote it, and what the page says about them."""
     results, page = json.loads(text_of("paper/twin_limits.json")), text_of("docs/twin.md")
-    tables = study_twin_limits.stops_table, study_twin_limits.runs_table, study_twin_limits.rounding_table
+    study = study_twin_limits
+    tables = study.stops_table, study.runs_table, study.rounding_table, study.learning_table
     assert all(table(results) in page for table in tables)
     assert set(results) <= set(study_twin_limits.cells())
     for name, one in results.items():
@@ -147,10 +150,13 @@ def test_the_tables_of_strained_twins_are_those_of_their_study():
             assert one["leaks"][1] <= 0.02 and one["refused live"] == (name == "rounding 0.05")
         if name in ("wrong 0.8", "wrong 1.2"):
             assert 0.35 <= one["never"]["leaks"][0] <= one["never"]["leaks"][1] <= 0.5
-            assert one["guard"]["acts"] < 0.1 and one["guard"]["step"] >= 40
+            assert 0.2 < one["guard"]["acts"] < 0.3 and one["guard"]["step"] > 30
             assert 5.4 <= one["never"]["bound"][0] <= 5.6
         if "never" in one:
             assert one["never"]["leaks"][1] <= one["never"]["bound"][0] + 3 * one["never"]["bound"][1]
+        if name.startswith("learns, wrong"):
+            assert one["leaks"][0] < 0.01 and one["leaks"][1] <= 0.15
+            assert 0.3 < one["bound"][0] < 0.45
         if "twenty" in one:
             assert one["twenty"][1] <= one["bound"][0] + 3 * one["bound"][1]
             assert one["twenty"][1] <= 20 * one["one"][1] + 3 * one["twenty"][2]

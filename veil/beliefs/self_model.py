@@ -13,7 +13,9 @@ reading has the probability of its cell under this law.
 `SelfModel` turns readings into noise and noise into readings, step by step. `veil.fitting` estimates one.
 """
 
+import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,6 +25,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.special import betainc, gammaln, ndtr, ndtri
 from jaxtyping import Array, Float, Int
 
+from veil.beliefs.online import Learned, Learner
 from veil.laws import LOG_TWO_PI
 from veil.systems.base import System
 from veil.types import External, Noise, Scalar, Secret, State
@@ -202,11 +205,15 @@ class SelfMemory(eqx.Module):
         known: about the state.
         reading: the last one.
         scores: the last ones, the latest first.
+        slopes: how the last scores move with the parameters, the latest first; None without a learner.
+        learned: of the correction; None without a learner.
     """
 
     known: Tracked
     reading: Float[Array, " Y"]
     scores: Float[Array, "L Y"]
+    slopes: Float[Array, "L Y P"] | None = None
+    learned: Learned | None = None
 
 
 class SelfStep(eqx.Module):
@@ -234,6 +241,7 @@ class SelfModel(eqx.Module):
         centre: of the readings, for the size of the noise by state.
         spread: of the readings, likewise.
         heavy: whether a tail may be heavy; without, nothing is computed for that.
+        learner: of a correction that is learned along the stream; None to stay as it is.
     """
 
     system: System
@@ -243,6 +251,7 @@ class SelfModel(eqx.Module):
     centre: Float[Array, " Y"]
     spread: Float[Array, " Y"]
     heavy: bool = eqx.field(static=True, default=True)
+    learner: Learner | None = None
 
     def begin(self, reading: State) -> SelfMemory:
         """Memory after a first reading that is not turned into noise.
@@ -251,7 +260,8 @@ class SelfModel(eqx.Module):
             reading: in the coordinates of the state; those that the sensor does not show are not used.
         """
         known = first_tracked(self.system, self.secret, self.sensor, reading)
-        return SelfMemory(known, reading[jnp.asarray(self.sensor.axes)], self._no_scores(reading))
+        shown = reading[jnp.asarray(self.sensor.axes)]
+        return SelfMemory(known, shown, self._no_scores(reading), *self._unlearned(reading))
 
     def whiten_first(self, reading: State, uniform: Float[Array, " Y"]) -> SelfStep:
         """The first reading as noise, by the initial law of the system.
@@ -274,7 +284,7 @@ class SelfModel(eqx.Module):
             uniform: private, on (0, 1); one per coordinate that is read. Exact readings do not use it.
         """
         expected = moved(self.system, self.secret, memory.known, external)
-        return self._whitened(expected, self._past(memory), reading, uniform)
+        return self._whitened(expected, self._past(memory, external, expected), reading, uniform)
 
     def invert(self, memory: SelfMemory, external: External, noise: Noise) -> tuple[SelfMemory, State]:
         """The reading that this noise makes, on the grid of the sensor. Coordinates not read hold the mean.
@@ -285,7 +295,7 @@ class SelfModel(eqx.Module):
             noise: standard normal, one per coordinate that is read.
         """
         expected = moved(self.system, self.secret, memory.known, external)
-        return self._inverted(expected, self._past(memory), noise)
+        return self._inverted(expected, self._past(memory, external, expected), noise)
 
     def invert_first(self, noise: Noise) -> tuple[SelfMemory, State]:
         """The first reading that this noise makes, by the initial law of the system.
@@ -304,7 +314,33 @@ class SelfModel(eqx.Module):
         """
         known = moved(self.system, self.secret, memory.known, external)
         reading = known.mean[jnp.asarray(self.sensor.axes)]
-        return SelfMemory(known, reading, _shifted(memory.scores, jnp.zeros_like(reading)))
+        scores = _shifted(memory.scores, jnp.zeros_like(reading))
+        if memory.slopes is None:
+            return SelfMemory(known, reading, scores)
+        slopes = _shifted(memory.slopes, jnp.zeros_like(memory.slopes[0]))
+        return SelfMemory(known, reading, scores, slopes, memory.learned)
+
+    def learn(
+        self, readings: Float[Array, "T N"], external: Float[Array, "T E"]
+    ) -> tuple["SelfModel", SelfMemory]:
+        """The model as it is after a private history, and its memory at the end of it.
+
+        Args:
+            readings: in the coordinates of the state, one row per step.
+            external: w of these steps.
+        """
+        middle = jnp.full(len(self.sensor.axes), 0.5, readings.dtype)
+
+        def step(memory: SelfMemory, now: tuple[State, External]) -> tuple[SelfMemory, None]:
+            return self.whiten(memory, now[1], now[0], middle).memory, None
+
+        first = self.begin(readings[0])
+        memory = jax.lax.scan(step, first, (readings[1:], external[:-1]))[0]
+        if self.learner is None or memory.learned is None:
+            return self, memory
+        return dataclasses.replace(
+            self, learner=dataclasses.replace(self.learner, start=memory.learned)
+        ), memory
 
     def pack(self, memory: SelfMemory) -> Float[Array, " M"]:
         """A memory as one row of numbers, to be saved."""
@@ -317,9 +353,41 @@ class SelfModel(eqx.Module):
     def _no_scores(self, reading: State) -> Float[Array, "L Y"]:
         return jnp.zeros((LONGEST, len(self.sensor.axes)), reading.dtype)
 
-    def _past(self, memory: SelfMemory) -> "_Past":
+    def _unlearned(self, like: Array) -> "tuple[Array | None, Learned | None]":
+        if self.learner is None:
+            return None, None
+        return jnp.zeros((*self._no_scores(like).shape, self.secret.shape[0]), like.dtype), self.learner.start
+
+    def _past(self, memory: SelfMemory, external: External, expected: Tracked) -> "_Past":
         log_size = self.law.level @ ((memory.reading - self.centre) / self.spread)
-        return _Past(self.law, memory.scores, log_size)
+        if memory.slopes is None:
+            return _Past(self.law, memory.scores, log_size)
+        own = self._slopes(memory.known, external, expected)
+        return _Past(self.law, memory.scores, log_size, self._lesson(memory, external, own))
+
+    def _slopes(self, known: Tracked, external: External, expected: Tracked) -> Float[Array, "Y P"]:
+        """How the next scores move with the parameters, before anything is read."""
+        axes = jnp.asarray(self.sensor.axes)
+        sd = jnp.sqrt(jnp.maximum(jnp.diagonal(expected.covariance)[axes], 1e-30))
+
+        def mean(secret: Secret) -> State:
+            return self.system.transition(secret, known.mean, external).mean[axes]
+
+        return jax.jacfwd(mean)(self.secret) / sd[:, None]
+
+    def _lesson(self, memory: SelfMemory, external: External, own: Float[Array, "Y P"]) -> "_Lesson":
+        """What the errors of the next reading are regressed on: what they would be for other parameters."""
+        assert self.learner is not None and memory.slopes is not None and memory.learned is not None
+        remembered = jnp.sum(self.law.memory.T[:, :, None] * memory.slopes, axis=0)
+        mixed = jnp.sum(triangle(self.law)[:, :, None] * (own - remembered)[None], axis=1)
+        level = (memory.reading - self.centre) / self.spread
+        features = mixed / jnp.exp(self.law.level @ level)[:, None]
+        if self.learner.linear:
+            inputs = external - self.system.first_external().astype(external.dtype)
+            more = jnp.concatenate([jnp.ones(1, level.dtype), level, inputs])
+            features = jnp.concatenate([features, jnp.broadcast_to(more, (len(own), more.shape[0]))], axis=1)
+        shift, size = memory.learned.correction(features)
+        return _Lesson(memory.slopes, memory.learned, own, features, shift, size)
 
     def _first(self, like: Array) -> "tuple[Tracked, _Past]":
         """The law of the first state, and a past without errors."""
@@ -343,7 +411,16 @@ class SelfModel(eqx.Module):
 
         known, _ = read(expected, self.sensor, value)
         reading = expected.mean.at[jnp.asarray(self.sensor.axes)].set(jnp.stack(made))
-        return SelfMemory(known, jnp.stack(made), past.scores_after()), reading
+        return self._memory(known, jnp.stack(made), past), reading
+
+    def _memory(self, known: Tracked, reading: Float[Array, " Y"], past: "_Past") -> SelfMemory:
+        """After a reading."""
+        lesson = past.lesson
+        if lesson is None:
+            return SelfMemory(known, reading, past.scores_after(), *self._unlearned(reading))
+        learned = lesson.learned.after(lesson.features, past.errors())
+        slopes = _shifted(lesson.slopes, lesson.own)
+        return SelfMemory(known, reading, past.scores_after(), slopes, learned)
 
     def _quantile(self, noise: Scalar, tail: Scalar) -> Scalar:
         return _heavy_quantile(noise, tail) if self.heavy else noise
@@ -365,8 +442,28 @@ class SelfModel(eqx.Module):
 
         known, _ = read(expected, self.sensor, value)
         shown = reading[jnp.asarray(self.sensor.axes)]
-        memory = SelfMemory(known, shown, past.scores_after())
+        memory = self._memory(known, shown, past)
         return SelfStep(memory, jnp.stack(noise), jnp.sum(jnp.stack(lines)))
+
+
+class _Lesson(NamedTuple):
+    """What a learner has at hand when a reading comes.
+
+    Attributes:
+        slopes: of the last scores.
+        learned: so far.
+        own: slopes of the scores of this reading.
+        features: of its errors.
+        shift: mean of its errors.
+        size: sd of its errors.
+    """
+
+    slopes: Float[Array, "L Y P"]
+    learned: Learned
+    own: Float[Array, "Y P"]
+    features: Float[Array, "Y F"]
+    shift: Float[Array, " Y"]
+    size: Float[Array, " Y"]
 
 
 class _Past:
@@ -376,19 +473,38 @@ class _Past:
         law: of the errors.
         scores: before this reading, the latest first.
         log_size: log s of each coordinate now.
+        lesson: of the learner; None without one.
         new: scores of the coordinates that have been read.
     """
 
-    def __init__(self, law: ResidualLaw, scores: Float[Array, "L Y"], log_size: Float[Array, " Y"]):
-        self.law, self.scores, self.log_size = law, scores, log_size
+    def __init__(
+        self,
+        law: ResidualLaw,
+        scores: Float[Array, "L Y"],
+        log_size: Float[Array, " Y"],
+        lesson: _Lesson | None = None,
+    ):
+        self.law, self.scores, self.log_size, self.lesson = law, scores, log_size, lesson
         self.base, self.mixing = jnp.sum(law.memory.T * scores, axis=0), triangle(law)
         self.new: list[Scalar] = []
 
     def place(self, place: int, mean: Scalar, sd: Scalar) -> tuple[Scalar, Scalar]:
         """Centre and scale of the law of a coordinate."""
-        errors = [score - self.base[j] for j, score in enumerate(self.new)]
-        mixed = sum((self.mixing[place, j] * e for j, e in enumerate(errors)), jnp.zeros_like(mean))
-        return mean + sd * (self.base[place] - mixed), sd * jnp.exp(self.log_size[place])
+        centre, scale = mean + sd * self._ahead(place), sd * jnp.exp(self.log_size[place])
+        if self.lesson is None:
+            return centre, scale
+        return centre + scale * self.lesson.shift[place], scale * self.lesson.size[place]
+
+    def errors(self) -> Float[Array, " Y"]:
+        """Of the coordinates that have been read, in units of the noise and without a correction."""
+        found = [score - self._ahead(place) for place, score in enumerate(self.new)]
+        return jnp.stack(found) / jnp.exp(self.log_size)
+
+    def _ahead(self, place: int) -> Scalar:
+        """The score that is expected by those before it."""
+        errors = [score - self.base[j] for j, score in enumerate(self.new[:place])]
+        mixed = sum((self.mixing[place, j] * e for j, e in enumerate(errors)), jnp.zeros_like(self.base[0]))
+        return self.base[place] - mixed
 
     def add(self, score: Scalar) -> None:
         """The next coordinate was read."""
@@ -399,7 +515,7 @@ class _Past:
         return _shifted(self.scores, jnp.stack(self.new))
 
 
-def _shifted(scores: Float[Array, "L Y"], new: Float[Array, " Y"]) -> Float[Array, "L Y"]:
+def _shifted(scores: Float[Array, "L *Y"], new: Float[Array, " *Y"]) -> Float[Array, "L *Y"]:
     return jnp.concatenate([new[None], scores[:-1]])
 
 

@@ -207,7 +207,7 @@ class Share:
     """Public seed of a new ledger (no unit)"""
     on_alarm: str = "blind"
     """What happens when the plant is not the model: blind, stop or warn (the owner only)"""
-    alarm_level: float = 1e-4
+    alarm_level: Annotated[float | None, Flag(default="default: 0.0001, twins 0.01")] = None
     """Probability of ever an alarm under a right model"""
     accept_uncharged: bool = False
     """Share although the secret is none of the prior's, so that charges do not speak of it"""
@@ -235,7 +235,7 @@ class Share:
         if self.seed is not None and not 0 <= self.seed < 1 << 31:
             raise Mistake("--seed must be between 0 and 2147483647.")
         known("--on-alarm", self.on_alarm, ON_ALARM)
-        if not 0.0 < self.alarm_level <= 0.5:
+        if self.alarm_level is not None and not 0.0 < self.alarm_level <= 0.5:
             raise Mistake("--alarm-level is a probability above 0 and up to 0.5, e.g. --alarm-level 0.0001.")
         if not 0 <= self.max_gap <= 100_000 or not 0.0 <= self.pace <= 60_000.0:
             raise Mistake("--max-gap is a count up to 100000, --pace a time up to 60000 ms.")
@@ -310,6 +310,15 @@ class Share:
         shown = [f"{counts[name]} {word}" for name, word in DECIDED.items() if counts[name]]
         wrong = "" if faults is None else f", {faults} faults"
         said = [f"{steps} steps: {', '.join(shown) or 'none'}; {sums(sharer)}{wrong}."]
+        if self.by_fit:  # also withheld in the pre-roll, and blind where inputs are new
+            rate = sharer.ledger.about["declared"]["rate"]
+            if sharer.left < rate:
+                said.append(
+                    f"The budget of {self.budget:g} nats is at its end: a release is charged {rate:g} nats, "
+                    "as declared. A fit to more steps keeps a declaration with a lower rate (with another "
+                    "--ledger); or give a larger --budget with another --ledger; what was spent stays spent."
+                )
+            return " ".join(said)
         short = {name: counts[name] for name in ("blind", "withheld", "blurred") if counts[name]}
         if short and math.isfinite(self.budget):
             what = " and ".join(f"{number} {name}" for name, number in short.items())
@@ -380,7 +389,8 @@ class Share:
             tell(sharer.ledger.note)
         if sharer.optional:
             names = ", ".join(sharer.optional)
-            tell(f"state may leave out {names}. The alarm watches only steps where nothing is left out.")
+            watch = "The alarm watches only steps where nothing is left out."
+            tell(f"state may leave out {names}. {'A twin does not read it.' if sharer.is_twin else watch}")
         if sharer.alarmed:
             tell(sharer.alarm_sentence())
         told = borrowed(sharer)

@@ -188,7 +188,10 @@ class PolicyChoice:
         """The flags that make this choice."""
         found = ["--policy", self.policy]
         for name, value in self.parameters.items():
-            found += [_flag(name), *map(str, value if isinstance(value, tuple) else (value,))]
+            if isinstance(value, bool):
+                found += [_flag(name) if value else f"--no-{_flag(name)[2:]}"]
+            else:
+                found += [_flag(name), *map(str, value if isinstance(value, tuple) else (value,))]
         return found
 
     def _check_axes(self, system: "System | None") -> None:
@@ -386,21 +389,25 @@ def subject(
         system = sensor.wrap(build_system(run_or_system), sharing.run)
         policy = sharing.build(system, run_or_system)
         fitted = fit_folder(run_or_system)
-        return run_or_system, system, policy if fitted is None else _as_well_known(policy, fitted)
+        return run_or_system, system, policy if fitted is None else _as_well_known(policy, fitted, sharing)
     check_code(folder, trust)
     place = run_system(folder)
     system = sensor.wrap(build_system(place), folder)
     return place, system, load_policy(folder, system, place)
 
 
-def _as_well_known(policy: "Policy", folder: Path) -> "Policy":
+def _as_well_known(policy: "Policy", folder: Path, sharing: PolicyChoice) -> "Policy":
     """A twin knows itself only as well as the fit does; other policies stay as they are."""
     from veil.fitting.fitted import as_well_known
-    from veil.policies.twin import twin_of
+    from veil.policies.twin import TwinSettings, twin_of
     from veil.results.fit import Fit
 
     twin = twin_of(policy)
-    return policy if twin is None else as_well_known(twin, Fit.load(folder))
+    if twin is None:
+        return policy
+    settings = sharing.settings(twin.system)
+    learn = isinstance(settings, TwinSettings) and settings.learn
+    return as_well_known(twin, Fit.load(folder), learn=learn)
 
 
 def live_twin(
@@ -436,7 +443,7 @@ def live_twin(
         standard = sensor.wrap(system if len(fit.individuals) == 1 else fitted_system(system, fit))
         settings = sharing.settings(standard)
         assert isinstance(settings, TwinSettings)
-        model = self_model(system, fit, name or None)
+        model = self_model(system, fit, name or None, learn=settings.learn)
         names = [one.name for one in fit.individuals]
         one = fit.individuals[names.index(name) if name else 0]
         twin = Twin(

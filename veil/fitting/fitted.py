@@ -1,9 +1,12 @@
 """The system that a fit describes: the same law of motion with the noise and the prior of the recordings."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import DTypeLike, Float
 
+from veil.beliefs.online import LEAST_SHAPE, Learned, Learner
 from veil.beliefs.self_model import ResidualLaw, SelfModel, Sensor
 from veil.policies.twin import Twin, plain_self_model
 from veil.results.fit import Fit, Individual
@@ -51,13 +54,14 @@ def fitted_system(system: System, fit: Fit, individual: str | None = None) -> Sy
     return WithColouredNoise(found, np.asarray(keep), np.asarray(white))
 
 
-def self_model(system: System, fit: Fit, individual: str | None = None) -> SelfModel:
+def self_model(system: System, fit: Fit, individual: str | None = None, *, learn: bool = False) -> SelfModel:
     """The law of what an individual reads next, as it was fitted: with colour, heavy tails and size by state.
 
     Args:
         system: that was fitted.
         fit: to recordings of it.
         individual: name of the one; the only one if there is one.
+        learn: whether it goes on learning its parameters and the sizes of its noise along the stream.
     """
     names = [one.name for one in fit.individuals]
     if individual is None and len(names) > 1:
@@ -77,10 +81,21 @@ def self_model(system: System, fit: Fit, individual: str | None = None) -> SelfM
         jnp.asarray(one.law["state_mean"], kind),
         jnp.asarray(one.law["state_sd"], kind),
         heavy=one.family.heavy,
+        learner=_learner(one, len(fit.axes), kind) if learn else None,
     )
 
 
-def as_well_known(twin: Twin, fit: Fit, individual: str | None = None, seed: int = 0) -> Twin:
+def _learner(one: Individual, coordinates: int, kind: DTypeLike) -> Learner:
+    """Goes on from what the recording told, with the weight of its steps."""
+    covariance = jnp.asarray(0.5 * (one.covariance + one.covariance.T), kind)
+    shape = jnp.full(coordinates, max(0.5 * one.steps, LEAST_SHAPE), kind)
+    many = jnp.broadcast_to(covariance, (coordinates, *covariance.shape))
+    return Learner(Learned(jnp.zeros((coordinates, len(covariance)), kind), many, shape, shape - 1.0))
+
+
+def as_well_known(
+    twin: Twin, fit: Fit, individual: str | None = None, seed: int = 0, *, learn: bool = False
+) -> Twin:
     """A twin whose owners know themselves as well as a fit does, for audits.
 
     The owner of each secret of the prior has a self-model whose parameters and sizes of noise are off by
@@ -92,6 +107,7 @@ def as_well_known(twin: Twin, fit: Fit, individual: str | None = None, seed: int
         fit: whose standard errors count.
         individual: name of the one; the first one if not given.
         seed: of the draws.
+        learn: whether owners go on learning along the stream.
     """
     names = [one.name for one in fit.individuals]
     one = fit.individuals[names.index(individual) if individual in names else 0]
@@ -111,6 +127,9 @@ def as_well_known(twin: Twin, fit: Fit, individual: str | None = None, seed: int
         plain_self_model(WithNoise(twin.system, size), jnp.asarray(row, kind), twin.seen, steps.astype(kind))
         for row, size in zip(believed, sizes, strict=True)
     ]
+    if learn:
+        start = _learner(one, len(twin.axes), kind)
+        models = [dataclasses.replace(model, learner=start) for model in models]
     return Twin(
         twin.system,
         models,
@@ -120,6 +139,7 @@ def as_well_known(twin: Twin, fit: Fit, individual: str | None = None, seed: int
         start=twin.start_by,
         preroll=twin.preroll,
         public=twin.public,
+        envelope=twin.envelope,
     )
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, DTypeLike, Float
 
+from veil.beliefs.online import learner
 from veil.beliefs.readings import own_noise
 from veil.beliefs.self_model import SelfMemory, SelfModel, Sensor, white
 from veil.laws import Law, MemoryKernel, Point, diagonal_gaussian
@@ -456,6 +457,22 @@ def plain_self_model(
     )
 
 
+def learning_model(system: System, secret: Secret, seen: tuple[bool, ...]) -> SelfModel:
+    """A system at a secret as a self-model that learns on; it may be off by as much as the prior is wide.
+
+    Args:
+        system: the model.
+        secret: where it begins.
+        seen: which coordinates are read.
+    """
+    weights, count = jnp.exp(system.prior.log_masses), sum(seen)
+    middle = weights @ system.prior.secrets
+    spread = jnp.sqrt(weights @ (system.prior.secrets - middle[None]) ** 2)
+    begin = jax.tree.map(lambda leaf: leaf.astype(secret.dtype), learner(spread, count))
+    plain = plain_self_model(system, secret, seen, jnp.zeros(count, secret.dtype))
+    return dataclasses.replace(plain, learner=begin)
+
+
 def read_coordinates(system: System) -> tuple[bool, ...]:
     """Which coordinates of the state its output depends on, by the traced program."""
     start = evaluate(lambda: expected_start(system))
@@ -536,6 +553,8 @@ class TwinSettings:
     """Numbers of the secret that are public, by name: a,b"""
     envelope: bool = False
     """Take no noise while the public inputs are new"""
+    learn: bool = False
+    """Go on learning your own parameters along the stream"""
 
     def __post_init__(self) -> None:
         """Refuse what is no number of steps."""
@@ -544,11 +563,15 @@ class TwinSettings:
 
     def build(self, system: System) -> Twin:
         """The policy for a system: its self-model is the system at the owner's secret."""
+        secrets, seen = system.prior.secrets, read_coordinates(system)
+        models = [learning_model(system, one, seen) for one in secrets] if self.learn else None
         return Twin(
             system,
+            models,
+            secrets if self.learn else None,
             sd=per_axis(self.sd, system) if self.sd else None,
-            start="public" if self.preroll else "whitened",
-            preroll=self.preroll,
+            start="public" if self.preroll or self.learn else "whitened",
+            preroll=self.preroll or (PREROLL if self.learn else 0),
             public=self.names(),
             envelope=standard_envelope(system) if self.envelope else None,
         )

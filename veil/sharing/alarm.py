@@ -32,6 +32,8 @@ OnAlarm = Literal["blind", "stop", "warn"]
 
 LEVEL = 1e-4  # probability of ever raising the alarm where the model is right
 
+TWIN_LEVEL = 1e-2  # the same for twins: their stop is free, so that a false one costs nothing but releases
+
 LONGEST_STREAM = (1 << 31) - 1  # steps, the most that a stream can have
 
 FACTORS = (0.5, 0.8, 1.2, 1.5)  # of the parameters of other plants

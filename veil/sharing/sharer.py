@@ -22,7 +22,7 @@ from veil.policies.twin import Twin, apart, twin_of
 from veil.results.fit import Individual
 from veil.sharing import snapshots
 from veil.sharing.account import ROUNDING, Accountant, BudgetError
-from veil.sharing.alarm import LEVEL, REASONS, OnAlarm, alarm_charge, no_bets, unpacked_bets
+from veil.sharing.alarm import LEVEL, REASONS, TWIN_LEVEL, OnAlarm, alarm_charge, no_bets, unpacked_bets
 from veil.sharing.budget import CoarseField, budgeted, coarse_fields
 from veil.sharing.declared import Declared
 from veil.sharing.inputs import Fault, Request, checked_secret, given, given_external
@@ -86,7 +86,8 @@ class Sharer:
             but what is public is shared ("blind"; a policy with memory withholds), the stream ends ("stop"),
             or only the owner is told ("warn"). The first two are public decisions, and `alarm_charge` is
             charged for them at the start.
-        alarm_level: probability that the alarm ever comes where the model is right.
+        alarm_level: probability that the alarm ever comes where the model is right; by default 0.0001, and
+            0.01 for twins, whose stop is free.
         most_missing: steps that a gap may have; a step further ahead is a fault.
         resolution: step in which the sensor reads every field of the state, or steps by the names of the
             fields, in their units; releases are emitted in the same steps. By default that of the policy's
@@ -104,6 +105,7 @@ class Sharer:
 
     Attributes:
         alarm: why the plant is not the model, in words; empty as long as nothing says so.
+        is_twin: whether the policy is a twin.
         alarmed: the step of the alarm; 0 without one. Charges mean nothing from this step on.
         optional: fields of the state that no release depends on, and that need not be given: nobody measures
             the envelope of a building. The alarm watches only steps where all are given.
@@ -125,7 +127,7 @@ class Sharer:
         memory: Path | None = None,
         shared_budget: Accountant | None = None,
         on_alarm: OnAlarm = "blind",
-        alarm_level: float = LEVEL,
+        alarm_level: float | None = None,
         most_missing: int = MOST_MISSING,
         resolution: float | Mapping[str, float] | None = None,
         accept_unproved_charges: bool = False,
@@ -147,11 +149,13 @@ class Sharer:
         if on_alarm not in get_args(OnAlarm):
             raise ValueError(f"on_alarm must be one of {', '.join(get_args(OnAlarm))}; got {on_alarm!r}.")
         self.system, self.strict, self._most_missing = policy.system, strict, most_missing
-        self._on_alarm, self._threshold = on_alarm, -math.log(alarm_level)
         twin = twin_of(policy)
+        if alarm_level is None:
+            alarm_level = LEVEL if twin is None else TWIN_LEVEL
+        self._on_alarm, self._threshold = on_alarm, -math.log(alarm_level)
         self._rate, self._exhausted = _declared_rate(twin, declared, fit, exhausted), exhausted
         self._watched = len(policy.system.state_fields if twin is None else twin.axes)
-        self._is_twin = twin is not None
+        self.is_twin = twin is not None
         self._bets, self.alarm, self.alarmed = no_bets(self._watched), "", 0
         self.accountant = Accountant(budget, shared=shared_budget)
         self._memory: MemoryFile | None = None
@@ -373,7 +377,7 @@ class Sharer:
         blind = alarmed or short
         state = None if blind and self._withholds else request.state
         # The copies of a twin can go on without the owner's noise, and be released.
-        coasts = self._is_twin and blind and request.state is not None
+        coasts = self.is_twin and blind and request.state is not None
         coasts = coasts and (alarmed or self._exhausted == "blind")
         content = self._snapshot() if snapshots.due(request.step) and self._snapshots is not None else b""
         missing = "" if request.state is not None else "fault" if request.fault else "gap"
@@ -407,7 +411,7 @@ class Sharer:
     def _reason(self) -> str:
         """What the alarm bet on."""
         found = self._bets.reason()
-        return SELF_REASON if self._is_twin and found == REASONS[0] else found
+        return SELF_REASON if self.is_twin and found == REASONS[0] else found
 
     def _commit(self) -> None:
         """The mark beside the secret; before it is on the disk nothing goes out."""
