@@ -13,7 +13,7 @@ import csv
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,8 @@ import jax.random as jr
 import numpy as np
 import tyro
 from jaxtyping import Array, Float, Int
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 import veil
 from veil.attacks.linkage import (
@@ -42,8 +44,10 @@ from veil.evaluation.episodes import play_episodes
 from veil.fitting import self_model
 from veil.fitting.estimate import Likelihood, Parameters, climb, uncertainty
 from veil.fitting.fitted import fitted_system
-from veil.fitting.predictor import Rows, rows_of
+from veil.fitting.predictor import Rows, forecasts, rows_of
+from veil.fitting.residual_law import log_density
 from veil.io import Store
+from veil.plots import GREEN, INK, ORANGE, PALE
 from veil.policies import GaussianNoise, Policy, Truth, Twin
 from veil.policies.twin import stacked_models
 from veil.recordings.bound import bind
@@ -70,7 +74,7 @@ SETS = ("gains", "headway", "noise")  # of features
 
 DIGITS = {"speed": 0.001, "spacing": 0.01, "acceleration_error": 0.0}  # of the recorded cars
 
-SIMULATIONS = 12  # of drivers who are exactly as their models of themselves say
+SIMULATIONS = 8  # of drivers who are exactly as their models of themselves say
 
 
 class Streams(NamedTuple):
@@ -123,28 +127,25 @@ def inputs_features(streams: Streams) -> np.ndarray:
 
 @eqx.filter_jit
 def _log_likelihoods(models: SelfModel, shared: Array, external: Array, lengths: Array) -> Array:
+    rows = jnp.arange(shared.shape[1] - 1)
+
     def of_stream(stream: tuple[Array, Array, Array]) -> Array:
         readings, inputs, length = stream
 
         def of_model(model: SelfModel) -> Array:
-            half = jnp.full(len(model.sensor.axes), 0.5)
-
-            def step(now, t):
-                memory, total = now
-                found = model.whiten(memory, inputs[t], _reading(model, readings[t + 1]), half)
-                return (found.memory, total + jnp.where(t + 1 < length, found.log_density, 0.0)), None
-
-            start = model.begin(_reading(model, readings[0])), jnp.zeros(())
-            (_, total), _ = jax.lax.scan(step, start, jnp.arange(readings.shape[0] - 1))
-            return total / length
+            sensor = replace(model.sensor, step=jnp.zeros_like(model.sensor.step), rounded=False)
+            states = (
+                jnp.zeros((len(readings), len(sensor.seen))).at[:, jnp.asarray(sensor.axes)].set(readings)
+            )
+            data = Rows(states, inputs, rows, rows + 1 < length, length - 1, sensor, fine=False)
+            found = forecasts(model.system, model.secret, data)
+            units = (readings[:-1] - model.centre) / model.spread
+            lines = log_density(model.law, found, units, rows)[0]
+            return jnp.sum(jnp.where(data.used, lines, 0.0)) / (length - 1)
 
         return jax.vmap(of_model)(models)
 
     return jax.lax.map(of_stream, (shared, external, lengths))
-
-
-def _reading(model: SelfModel, shared: Array) -> Array:
-    return jnp.zeros(len(model.sensor.seen)).at[jnp.asarray(model.sensor.axes)].set(shared)
 
 
 def likelihoods(models: Sequence[SelfModel], streams: Streams) -> np.ndarray:
@@ -154,28 +155,31 @@ def likelihoods(models: Sequence[SelfModel], streams: Streams) -> np.ndarray:
 
 @eqx.filter_jit
 def _open_loop(
-    twin: Twin, secrets: Array, shared: Array, external: Array, key: Array, simulated: Array
+    twin: Twin, secrets: Array, shared: Array, external: Array, key: Array, simulated: bool
 ) -> Array:
-    size = len(twin.seen)
-
     def owner(given: tuple[Array, Array, Array, Array]) -> Array:
         secret, readings, inputs, own_key = given
-        model = twin.self_model(secret)
 
         def state(reading: Array) -> Array:
-            return jnp.zeros(size).at[jnp.asarray(twin.axes)].set(reading)
+            return jnp.zeros(len(twin.seen)).at[jnp.asarray(twin.axes)].set(reading)
 
-        def step(now, t):
-            memory, last = now
-            noise_key, uniform_key = jr.split(jr.fold_in(own_key, t))
-            noise = jr.normal(noise_key, (len(twin.axes),))
-            drawn = model.invert(twin.unpack(memory).own, inputs[t], noise)[1]
-            after = jnp.where(simulated, twin.common_reading(model, drawn), state(readings[t + 1]))
-            memory = twin.update_memory(memory, secret, last, inputs[t], after, key=uniform_key)
-            return (memory, after), twin.release_centre(twin.unpack(memory))
+        def by_noise(memory: Array, external: Array, noise: Array) -> Array:
+            now = twin.unpack(memory)
+            used = jnp.where(now.age > twin.preroll, noise, 0.0)
+            standards = twin.standards(secret)
+            copies = jax.vmap(lambda one, its: one.invert(its, external, used)[0])(standards, now.copies)
+            return twin.pack(replace(now, age=now.age + 1.0, copies=copies))
 
-        start = state(readings[0])
-        first = twin.init_memory(secret, start, key=own_key), start
+        def step(memory: Array, t: Array) -> tuple[Array, Array]:
+            draw = jr.fold_in(own_key, t)
+            if simulated:
+                memory = by_noise(memory, inputs[t], jr.normal(draw, (len(twin.axes),)))
+            else:
+                before, after = state(readings[t]), state(readings[t + 1])
+                memory = twin.update_memory(memory, secret, before, inputs[t], after, key=draw)
+            return memory, twin.release_centre(twin.unpack(memory))
+
+        first = twin.init_memory(secret, state(readings[0]), key=own_key)
         return jax.lax.scan(step, first, jnp.arange(readings.shape[0] - 1))[1]
 
     keys = jax.vmap(lambda place: jr.fold_in(key, place))(jnp.arange(len(secrets)))
@@ -192,15 +196,11 @@ def open_loop(
         secrets: that each individual takes for its own.
         streams: true recordings.
         seed: of the private randomness.
-        simulated: instead of the recorded readings, take such as the model of the individual draws. Then the
-            noise is standard normal, and what is released is a function of it and of the public inputs.
+        simulated: whether drivers are exactly as their models of themselves say: the noise is drawn, and what
+            is released is a function of it and of the public inputs.
     """
-    made = _open_loop(
-        twin,
-        *(jnp.asarray(one) for one in (secrets, streams.shared, streams.external)),
-        jr.key(seed),
-        jnp.asarray(simulated),
-    )
+    own, true, inputs = (jnp.asarray(one) for one in (secrets, streams.shared, streams.external))
+    made = _open_loop(twin, own, true, inputs, jr.key(seed), simulated)
     return Streams(
         np.asarray(made)[:, PREROLL:], streams.external[:, 1 + PREROLL :], streams.lengths - 1 - PREROLL
     )
@@ -237,8 +237,10 @@ def attack(world: World, streams: Streams, released: Streams) -> list[Linkage]:
     for title, given in (("", known), (", as released", made)):
         for names in (*((one,) for one in SETS), SETS):
             label = ("all features" if len(names) > 1 else names[0]) + title
-            pair = [np.concatenate([rows[one] for one in names], axis=1)[own] for rows in (given, told)]
-            found.append(match(label, nearest_matcher, *pair, owners, groups))
+            left, right = (
+                np.concatenate([rows[one] for one in names], axis=1)[own] for rows in (given, told)
+            )
+            found.append(match(label, nearest_matcher, left, right, owners, groups))
     scores = likelihoods([world.models[place] for place in own], _rows(streams, own))
     found.append(link("likelihood", scores, owners, groups))
     found.append(link("likelihood, normalised", normalised(scores), owners, groups))
@@ -461,8 +463,7 @@ def simulated_cells(count: int, others: int, history: int) -> dict[str, Callable
             if kind == "any":
                 drivers, groups = drawn(count + others, 0), None
             else:
-                drivers, groups = same_headway(count + others, 100)
-                groups = groups[:count]
+                drivers, groups = same_headway(count, 100)
             made = simulated(drivers, history)
             kept[kind] = made, World(made.references, made.models, np.arange(count), groups)
         return kept[kind]
@@ -495,8 +496,8 @@ def simulated_cells(count: int, others: int, history: int) -> dict[str, Callable
             found.append(
                 match("declared numbers alone", nearest_matcher, *pair, np.arange(count), known.groups)
             )
-        about = {"parameters": made.parameters, "history": history}
-        about["law"] = 0.5 * made.parameters * RELEASES / history
+        law = 0.5 * made.parameters * RELEASES / history
+        about = {"parameters": made.parameters, "history": history, "law": law}
         return {**far, **about, "attackers": found}
 
     def price(public: Sequence[str]) -> dict[str, Any]:
@@ -679,6 +680,188 @@ def _told(stage: str, done: int, total: int) -> None:
 
 # Tables and picture --------------------------------------------------------------------------------------
 
+SIMULATED = ("true data", "noise", "twin", "twin, headway public")
+
+ONE_HEADWAY = ("one headway: true data", "one headway: twin, headway public")
+
+RECORDED = ("recorded: true data", "recorded: noise", "recorded: twin", "recorded: twin, headway public")
+
+PRICES = {
+    "nothing": "twin",
+    "stopping spacing": "price: stopping spacing public",
+    "free spacing": "price: free spacing public",
+    "both spacings (the headway)": "twin, headway public",
+    "both gains": "price: gains public",
+    "all four": "price: all public",
+}
+
+LEVEL = 0.0027  # of a false alarm over all attackers: that of three standard errors
+
+
+def read(path: Path = PAGE) -> dict[str, Any]:
+    """The content of a file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def level_of(row: Mapping[str, Any]) -> float:
+    """The smaller p-value of an attacker's two tests: of its first places and of its mean place."""
+    return min(row["p"][0], row["p"][2])
+
+
+def linking(cell: Mapping[str, Any]) -> list[str]:
+    """Names of the attackers that are further from chance than three standard errors after Bonferroni."""
+    rows = cell["attackers"]
+    return [row["attacker"] for row in rows if level_of(row) < LEVEL / (2 * len(rows))]
+
+
+def furthest(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attacker furthest from chance: by its mean place among those whose p is the least."""
+    return min(cell["attackers"], key=lambda row: (level_of(row), -abs(row["errors"])))
+
+
+def _cells(rows: Sequence[Sequence[str]]) -> str:
+    lines = [rows[0], ("---",) * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def summary_table(found: Mapping[str, Any], names: Sequence[str]) -> str:
+    """What each way of sharing costs, how many attackers link it, and the one furthest from chance.
+
+    Args:
+        found: content of the file.
+        names: of the ways of sharing.
+    """
+    heads = (
+        "shared",
+        "distortion",
+        "speed, m/s",
+        "spacing, m",
+        "attackers that link",
+        "furthest from chance",
+    )
+    rows: list[Sequence[str]] = [(*heads, "p", "owner first", "among five", "median rank", "nats")]
+    for name in names:
+        if name not in found:
+            continue
+        cell = found[name]
+        best = furthest(cell)
+        far = (f"{cell[key][0]:.2f}" for key in ("distortion", "speed", "spacing"))
+        links = f"{len(linking(cell))} of {len(cell['attackers'])}"
+        nats = f"{best['information'][0]:.2f} ({best['information'][1]:.2f})"
+        shares = (f"{100 * best[key][0]:.1f} % ({100 * best[key][2]:.1f})" for key in ("first", "named"))
+        rank = f"{best['median_rank']:g} of {best['candidates']:g}"
+        rows.append(
+            (
+                name.partition(": ")[2] or name,
+                *far,
+                links,
+                best["attacker"],
+                _p(level_of(best)),
+                *shares,
+                rank,
+                nats,
+            )
+        )
+    return _cells(rows)
+
+
+def attackers_table(found: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Every attacker on every way of sharing: owners that come first, median rank, errors from chance.
+
+    Args:
+        found: content of the file.
+        names: of the ways of sharing.
+    """
+    names = [name for name in names if name in found]
+    rows: list[Sequence[str]] = [("attacker", *(name.partition(": ")[2] or name for name in names))]
+    for attacker in dict.fromkeys(row["attacker"] for name in names for row in found[name]["attackers"]):
+        line = [attacker]
+        for name in names:
+            row = next((one for one in found[name]["attackers"] if one["attacker"] == attacker), None)
+            line.append(
+                ""
+                if row is None
+                else f"{100 * row['first'][0]:.0f} %, {row['median_rank']:g}, {row['errors']:+.1f}"
+            )
+        rows.append(tuple(line))
+    return _cells(rows)
+
+
+def price_table(found: Mapping[str, Any]) -> str:
+    """Distortion of the twin by what is declared public.
+
+    Args:
+        found: content of the file.
+    """
+    rows: list[Sequence[str]] = [("declared public", "distortion", "speed, m/s", "spacing, m")]
+    for said, name in PRICES.items():
+        if name in found:
+            told = (
+                f"{found[name][key][0]:.2f} ({found[name][key][1]:.2f})"
+                for key in ("distortion", "speed", "spacing")
+            )
+            rows.append((said, *told))
+    return _cells(rows)
+
+
+def modelled_table(found: Mapping[str, Any]) -> str:
+    """Each attacker on the recorded twin beside the same for drivers who are as their models say.
+
+    Args:
+        found: content of the file.
+    """
+    rows: list[Sequence[str]] = [
+        ("attacker", "mean place, twin", "drivers as modelled", "difference in its sd")
+    ]
+    cell = found["recorded: twin, drivers as modelled"]
+    for row in found["recorded: twin"]["attackers"]:
+        runs = np.array(cell["simulations"][row["attacker"]])[:, 0]
+        sd = float(runs.std(ddof=1))
+        away = (row["place"][0] - float(runs.mean())) / (sd * np.sqrt(1.0 + 1.0 / len(runs)))
+        rows.append(
+            (row["attacker"], f"{row['place'][0]:.3f}", f"{runs.mean():.3f} ({sd:.3f})", f"{away:+.1f}")
+        )
+    return _cells(rows)
+
+
+def _p(value: float) -> str:
+    return f"{value:.1g}" if value < 0.095 else f"{value:.2f}"
+
+
+def draw(found: Mapping[str, Any]) -> Figure:
+    """Where owners are among the candidates, as cumulative curves against chance."""
+    panels = {"simulated drivers": SIMULATED[:3], "recorded cars": RECORDED[:3]}
+    panels = {title: names for title, names in panels.items() if all(name in found for name in names)}
+    figure = Figure(figsize=(5.0 * len(panels), 4.4), layout="constrained")
+    axes = np.atleast_1d(np.asarray(figure.subplots(1, len(panels), sharey=True)))
+    for panel, (title, names) in zip(axes, panels.items(), strict=True):
+        _curves(panel, found, title, names)
+    axes[0].set_ylabel("owners found among these")
+    return figure
+
+
+def _curves(panel: Axes, found: Mapping[str, Any], title: str, names: Sequence[str]) -> None:
+    shares = np.linspace(0.0, 1.0, 201)
+    panel.plot([0.0, 1.0], [0.0, 1.0], color=PALE, lw=1.2, ls="--", label="chance")
+    for name, colour in zip(names, (INK, ORANGE, GREEN), strict=True):
+        best = furthest(found[name])
+        count = len(best["places"])
+        if colour == GREEN:
+            error = 2.0 * np.sqrt(shares * (1.0 - shares) / count)
+            panel.fill_between(shares, shares - error, shares + error, color=PALE, alpha=0.2, lw=0)
+        curve = np.mean(np.asarray(best["places"])[None, :] <= shares[:, None], axis=1)
+        said = name.partition(": ")[2] or name
+        panel.plot(shares, curve, color=colour, lw=2.0, label=f"{said}: {best['attacker']}")
+        for row in found[name]["attackers"]:
+            if row is not best and row["attacker"] != "inputs alone":
+                curve = np.mean(np.asarray(row["places"])[None, :] <= shares[:, None], axis=1)
+                panel.plot(shares, curve, color=colour, lw=0.6, alpha=0.35)
+    panel.set(
+        title=title, xlabel="share of the individuals that the attacker names", xlim=(0, 1), ylim=(0, 1)
+    )
+    panel.grid(alpha=0.2)
+    panel.legend(loc="lower right", fontsize=8, frameon=False)
+
 
 @dataclass(frozen=True)
 class Study:
@@ -690,13 +873,13 @@ class Study:
     """Folder with the recorded cars; without it only simulated drivers"""
     drivers: int = 100
     """Simulated drivers that are matched"""
-    others: int = 200
+    others: int = 100
     """More simulated drivers, on whom a matcher is trained"""
     history: int = 3000
     """Private steps of each of them"""
     pairs: int = 120
     """Recorded pairs of cars"""
-    cache: Path = Path("build/linkage")
+    cache: Path = Path("build/linkage/fits")
     """Folder where fits of recorded cars are kept"""
     only: tuple[str, ...] = ()
     """Parts to run, by the begin of their names; all by default"""
@@ -716,10 +899,11 @@ class Study:
                 found = compute()
             found["attackers"] = [as_dict(one) for one in found.get("attackers", ())]
             done[name] = {**found, "seconds": time.process_time() - began}
-            path.write_text(json.dumps(done, indent=None) + "\n")
+            path.write_text(json.dumps(done) + "\n")
             print(name, {key: one for key, one in found.items() if key != "attackers"}, flush=True)
             for one in found["attackers"]:
                 print(f"  {one['attacker']:32s}", " ".join(f"{key} {np.round(one[key], 4)}" for key in SHOWN))
+        draw(read(path)).savefig(self.out / "linkage.png", dpi=120)
 
 
 SHOWN = ("first", "named", "place", "median_rank", "information", "p")

@@ -338,12 +338,12 @@ def _information(scores: np.ndarray, own: np.ndarray, rng: np.random.Generator) 
         others, rows = np.flatnonzero(part != fold), np.flatnonzero(part == fold)
         if len(others) == 0:
             continue
-        best = optimize.minimize_scalar(
-            lambda scale, others=others: -told(scale, others).mean() + 1e-3 * scale**2 / len(others),
-            bracket=(0.0, 0.5),
-            options={"maxiter": 60},
-        )
-        found[rows] = told(float(np.clip(best.x, -1000.0, 1000.0)), rows)
+
+        def loss(scale: float, others: np.ndarray = others) -> float:
+            return float(-told(scale, others).mean() + 1e-3 * scale**2 / len(others))
+
+        best = float(np.asarray(optimize.brent(loss, brack=(0.0, 0.5), maxiter=60)))
+        found[rows] = told(min(max(best, -1000.0), 1000.0), rows)
     return found
 
 
