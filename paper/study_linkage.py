@@ -70,6 +70,8 @@ HEADWAY = ("stopping_spacing", "free_spacing")
 
 COPIES = 16  # drivers of the public standard
 
+RELEASED = 1000  # last steps of a reference that an attacker releases by the twin
+
 SETS = ("gains", "headway", "noise")  # of features
 
 DIGITS = {"speed": 0.001, "spacing": 0.01, "acceleration_error": 0.0}  # of the recorded cars
@@ -94,6 +96,13 @@ class Streams(NamedTuple):
         """What one individual shared, and the speed ahead of it."""
         length = self.lengths[place]
         return self.shared[place, :length], self.external[place, :length, :1]
+
+
+def last(streams: Streams, steps: int) -> Streams:
+    """The last steps of streams of one length."""
+    return Streams(
+        streams.shared[:, -steps:], streams.external[:, -steps:], np.minimum(streams.lengths, steps)
+    )
 
 
 def features(streams: Streams) -> dict[str, np.ndarray]:
@@ -488,7 +497,8 @@ def simulated_cells(count: int, others: int, history: int) -> dict[str, Callable
         made, known = world(kind)
         policy = twin_of(made, public)
         streams, far = shared(made, policy)
-        found = attack(known, streams, open_loop(policy, made.drivers, known.references))
+        released = open_loop(policy, made.drivers, last(known.references, RELEASED))
+        found = attack(known, streams, released)
         if public:
             axes = [place for place, one in enumerate(made.standard.secret_fields) if one.name in public]
             fits = np.array([np.asarray(one.secret)[axes] for one in made.models])[:count]
@@ -560,15 +570,27 @@ def own_models(fit: Fit, histories: Sequence[Recording], *, shrunk: bool) -> lis
     if not shrunk:
         return [self_model(driver, fit, one.name) for one in fit.individuals]
     rows: list[Rows] = [rows_of(driver, bind(driver, one)) for one in histories]
-    found = []
+    longest, found = max(len(one.age) for one in rows), []
     for one, data, secret in zip(fit.individuals, rows, fit.population.shrunk, strict=True):
-        likelihood = Likelihood(driver, data)
+        likelihood = Likelihood(driver, _lengthened(data, longest))
         model = at_secret(likelihood, _parameters(likelihood, one), secret, one.family)
         step = jnp.asarray(list(DIGITS.values()))
         found.append(
             eqx.tree_at(lambda one: one.sensor, model, replace(model.sensor, step=step, rounded=True))
         )
     return found
+
+
+def _lengthened(data: Rows, length: int) -> Rows:
+    """More rows that are not used, so that all recordings share a program."""
+    more = length - len(data.age)
+
+    def filled(values: Array) -> Array:
+        return jnp.concatenate([values, jnp.repeat(values[-1:], more, axis=0)])
+
+    used = jnp.concatenate([data.used, jnp.zeros(more, bool)])
+    rows = {name: filled(getattr(data, name)) for name in ("states", "external", "age")}
+    return replace(data, used=used, **rows)
 
 
 def _parameters(likelihood: Likelihood, one: Individual) -> Parameters:
@@ -595,9 +617,9 @@ def recorded_cells(data: Path, cache: Path, count: int) -> dict[str, Callable[[]
             names = "automated_speed", "speed", "spacing"
             first = [np.stack([one.signals[key].values for key in names], axis=1) for one in histories]
             usual = np.median(np.concatenate([one[:, 1:] for one in first]), axis=0)
-            standard = with_resolution(
-                fitted_system(as_float64(Driver(equilibrium=tuple(usual))), fit), DIGITS
-            )
+            standard = fitted_system(as_float64(Driver(equilibrium=tuple(usual))), fit)
+            digits = {field.name: DIGITS.get(field.name, 0.0) for field in standard.state_fields}
+            standard = with_resolution(standard, digits)
             known = World(padded(first), models, np.arange(len(first)))
             kept["all"] = known, padded(rest), as_float64(standard), fit, histories
         return kept["all"]
@@ -873,8 +895,8 @@ class Study:
     """Folder with the recorded cars; without it only simulated drivers"""
     drivers: int = 100
     """Simulated drivers that are matched"""
-    others: int = 100
-    """More simulated drivers, on whom a matcher is trained"""
+    others: int = 0
+    """More simulated drivers, on whom a matcher is trained; with none, on drivers of other folds"""
     history: int = 3000
     """Private steps of each of them"""
     pairs: int = 120
