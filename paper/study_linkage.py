@@ -231,13 +231,14 @@ class World(NamedTuple):
     groups: np.ndarray | None = None
 
 
-def attack(world: World, streams: Streams, released: Streams) -> list[Linkage]:
+def attack(world: World, streams: Streams, released: Streams, *, by_likelihood: bool = True) -> list[Linkage]:
     """All attackers on the streams of all individuals, in the order of the world.
 
     Args:
         world: what is known.
         streams: of all individuals; only those that are matched have no name.
         released: what the mechanism makes of the references.
+        by_likelihood: whether the likelihood is computed as well.
     """
     known, made, told = (features(one) for one in (world.references, released, streams))
     own, groups = world.owned, world.groups
@@ -250,9 +251,10 @@ def attack(world: World, streams: Streams, released: Streams) -> list[Linkage]:
                 np.concatenate([rows[one] for one in names], axis=1)[own] for rows in (given, told)
             )
             found.append(match(label, nearest_matcher, left, right, owners, groups))
-    scores = likelihoods([world.models[place] for place in own], _rows(streams, own))
-    found.append(link("likelihood", scores, owners, groups))
-    found.append(link("likelihood, normalised", normalised(scores), owners, groups))
+    if by_likelihood:
+        scores = likelihoods([world.models[place] for place in own], _rows(streams, own))
+        found.append(link("likelihood", scores, owners, groups))
+        found.append(link("likelihood, normalised", normalised(scores), owners, groups))
     learned = np.concatenate([rows[one] for rows in (known, made) for one in SETS], axis=1)
     answers = np.concatenate([told[one] for one in SETS], axis=1)
     rest = np.setdiff1d(np.arange(len(learned)), own)
@@ -671,12 +673,14 @@ def recorded_cells(data: Path, cache: Path, count: int) -> dict[str, Callable[[]
         }
         return {**far(streams), **about, "attackers": found}
 
-    def as_modelled(public: Sequence[str] = ()) -> dict[str, Any]:
+    def as_modelled() -> dict[str, Any]:
         known, rest, *_ = world()
-        policy, own = twin_with(known.models, public), secrets(known.models)
+        policy, own = twin_with(known.models), secrets(known.models)
         released = open_loop(policy, own, known.references, 1)
         runs = [
-            attack(known, open_loop(policy, own, rest, 100 + seed, simulated=True), released)
+            attack(
+                known, open_loop(policy, own, rest, 100 + seed, simulated=True), released, by_likelihood=False
+            )
             for seed in range(SIMULATIONS)
         ]
         means = {
@@ -690,9 +694,8 @@ def recorded_cells(data: Path, cache: Path, count: int) -> dict[str, Callable[[]
         "recorded: noise": noisy,
         "recorded: twin": twin,
         "recorded: twin, headway public": lambda: twin(public=HEADWAY),
-        "recorded: twin, fit not shrunk": lambda: twin(shrunk=False),
         "recorded: twin, drivers as modelled": as_modelled,
-        "recorded: twin, headway public, drivers as modelled": lambda: as_modelled(HEADWAY),
+        "recorded: twin, fit not shrunk": lambda: twin(shrunk=False),
     }
 
 
@@ -837,6 +840,8 @@ def modelled_table(found: Mapping[str, Any]) -> str:
     ]
     cell = found["recorded: twin, drivers as modelled"]
     for row in found["recorded: twin"]["attackers"]:
+        if row["attacker"] not in cell["simulations"]:
+            continue
         runs = np.array(cell["simulations"][row["attacker"]])[:, 0]
         sd = float(runs.std(ddof=1))
         away = (row["place"][0] - float(runs.mean())) / (sd * np.sqrt(1.0 + 1.0 / len(runs)))

@@ -7,6 +7,7 @@ scores: so ranks are compared with those under permuted owners. This holds as we
 attracts all streams. Ranks that are too low tell as much as ranks that are too high, hence two-sided tests.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,10 @@ Matcher = Callable[[np.ndarray, np.ndarray], np.ndarray]
 per reference; higher is more alike."""
 
 PERMUTATIONS = 50_000
+
+PARTS = 20  # in which permutations are made and counted, to save memory
+
+FOLDS = 5  # of streams, for the scale of a posterior
 
 NAMED = 5  # individuals that an attacker may name
 
@@ -103,25 +108,27 @@ def link(
     """
     count = scores.shape[1]
     group = np.zeros(count, int) if groups is None else np.asarray(groups)
-    owners, rng = np.asarray(owners), np.random.default_rng(seed)
+    owners = np.asarray(owners)
     if not np.all(np.isfinite(scores[group[owners][:, None] == group[None, :]])):
         raise ValueError(f"{name} gave scores that are not finite.")
     places, firsts, nameds = (np.zeros(len(owners)) for _ in range(3))
     ranks, told, sizes = np.zeros(len(owners)), np.zeros(len(owners)), np.zeros(len(owners))
     chances = np.zeros((3, permutations))
-    for one in np.unique(group[owners]):
+    present = np.unique(group[owners])
+    lengths = tuple(int(np.sum(group[owners] == one)) for one in present)
+    for one, (fold, orders) in zip(present, _draws(seed, lengths, permutations), strict=True):
         rows, columns = np.flatnonzero(group[owners] == one), np.flatnonzero(group == one)
         own = np.searchsorted(columns, owners[rows])
         inside = np.asarray(scores, float)[np.ix_(rows, columns)]
-        told[rows], sizes[rows] = _information(inside, own, rng), len(columns)
+        told[rows], sizes[rows] = _information(inside, own, fold), len(columns)
         rank = true_ranks(inside)
         hits = [_among(inside, size) for size in (1, NAMED)]
         tables = [*hits, (rank - 0.5) / len(columns)]
         for found, table in zip((firsts, nameds, places), tables, strict=True):
             found[rows] = table[np.arange(len(rows)), own]
         ranks[rows] = rank[np.arange(len(rows)), own]
-        for part in np.array_split(np.arange(permutations), 20):
-            permuted = own[rng.random((len(part), len(rows))).argsort(axis=1)]
+        for part in np.array_split(np.arange(permutations), PARTS):
+            permuted = own[orders[part]]
             for place, table in enumerate(tables):
                 chances[place, part] += table[np.arange(len(rows))[None, :], permuted].sum(axis=1)
     chances /= len(owners)
@@ -316,6 +323,20 @@ def regression_features(shared: Float[np.ndarray, "T Y"], inputs: Float[np.ndarr
     }
 
 
+@functools.lru_cache(maxsize=4)
+def _draws(
+    seed: int, lengths: tuple[int, ...], permutations: int
+) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """Per group a fold of each stream, and permutations: the same for all attackers."""
+    rng, found = np.random.default_rng(seed), []
+    for length in lengths:
+        fold = rng.permutation(length) % min(FOLDS, length)
+        parts = np.array_split(np.arange(permutations), PARTS)
+        orders = [rng.random((len(part), length)).argsort(axis=1).astype(np.int32) for part in parts]
+        found.append((fold, np.concatenate(orders)))
+    return tuple(found)
+
+
 def _among(scores: np.ndarray, size: int) -> np.ndarray:
     """Probability that each candidate is among the first so many, where ties are broken at random."""
     above = np.sum(scores[:, None, :] > scores[:, :, None], axis=2)
@@ -323,12 +344,12 @@ def _among(scores: np.ndarray, size: int) -> np.ndarray:
     return np.clip((size - above) / ties, 0.0, 1.0)
 
 
-def _information(scores: np.ndarray, own: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _information(scores: np.ndarray, own: np.ndarray, part: np.ndarray) -> np.ndarray:
     """Log posterior of the owner minus that of a guess, per stream, with a scale from other streams."""
     middle = np.median(scores, axis=1, keepdims=True)
     spread = float(np.median(np.abs(scores - middle))) or float(np.std(scores)) or 1.0
     centred = (scores - middle) / spread
-    part, found = rng.permutation(len(own)) % min(5, len(own)), np.zeros(len(own))
+    found = np.zeros(len(own))
 
     def told(scale: float, rows: np.ndarray) -> np.ndarray:
         posterior = log_softmax(scale * centred[rows], axis=1)
