@@ -1,5 +1,6 @@
 """Linkage against classes whose confusion is known, and against independence."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -236,3 +237,11 @@ def test_the_best_attacker_is_the_one_furthest_from_chance():
     noise = rng.standard_normal((30, 30))
     rows = [link("none", noise, np.arange(30)), link("low", noise - 2.0 * np.eye(30), np.arange(30))]
     assert best_of(rows).name == "low"
+
+
+def test_a_p_value_is_compared_with_the_level_by_all_tests():
+    found = link("none", np.random.default_rng(12).standard_normal((30, 30)), np.arange(30))
+    rare = dataclasses.replace(found, p=(1.0, 1.0, 0.001))
+    assert rare.links(1) and not rare.links(2) and rare.links(2, level=0.005)
+    assert dataclasses.replace(found, p=(0.001, 1.0, 1.0)).links()
+    assert not dataclasses.replace(found, p=(1.0, 0.001, 1.0)).links(), "among five is told, not tested"
