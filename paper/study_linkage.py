@@ -930,7 +930,9 @@ class Study:
             print(name, {key: one for key, one in found.items() if key != "attackers"}, flush=True)
             for one in found["attackers"]:
                 print(f"  {one['attacker']:32s}", " ".join(f"{key} {np.round(one[key], 4)}" for key in SHOWN))
-        draw(read(path)).savefig(self.out / "linkage.png", dpi=120)
+        done = read(path) if path.exists() else {}
+        if any(all(name in done for name in names) for names in (SIMULATED[:3], RECORDED[:3])):
+            draw(done).savefig(self.out / "linkage.png", dpi=120)
 
 
 SHOWN = ("first", "named", "place", "median_rank", "information", "p")
