@@ -55,6 +55,7 @@ studies: .venv/.dev ## long numerical studies of the paper's theorems; writes in
 	$(BIN)/python -m paper.study_systems --out build/studies
 	$(BIN)/python -m paper.study_fitting --out build/studies
 	$(BIN)/python -m paper.study_twin --out build/studies
+	$(BIN)/python -m paper.study_linkage --out build/studies
 	$(BIN)/python -m paper.study_long_training --out build/studies/long_training.json --folder build/studies/long
 	$(BIN)/python -m paper.study_control --out build/studies/control.json --folder build/studies/control
 	$(BIN)/python -m pytest -m study

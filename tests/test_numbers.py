@@ -11,6 +11,7 @@ from paper import (
     study_control,
     study_fitting,
     study_learned_twin,
+    study_linkage,
     study_long_training,
     study_readings,
     study_recordings,
@@ -136,6 +137,7 @@ def test_files_of_results_are_strict_json():
         "workers",
         "control",
         "long_training",
+        "linkage",
     ):
         json.loads(text_of(f"paper/{name}.json"), parse_constant=lambda word: pytest.fail(word))
 
@@ -154,3 +156,17 @@ def test_the_tables_of_fits_are_those_of_their_studies():
     assert study_recordings.table(found["rows"]) in page
     assert study_recordings.reasons(found["rows"]) in " ".join(page.split())
     assert f"{found['drivers']['drivers']:,} published" in page
+
+
+def test_the_tables_of_linkage_are_those_of_their_study():
+    """And what the page says in words about who is linked."""
+    page, found = text_of("docs/linkage.md"), study_linkage.read()
+    for names in (study_linkage.SIMULATED, study_linkage.ONE_HEADWAY, study_linkage.RECORDED):
+        assert study_linkage.summary_table(found, names) in page
+        assert study_linkage.attackers_table(found, names) in page
+    assert study_linkage.price_table(found) in page and study_linkage.modelled_table(found) in page
+    assert study_linkage.PICTURE.exists() and study_linkage.PICTURE.name in page
+    assert len(study_linkage.linking(found["true data"])) >= 8
+    assert study_linkage.linking(found["twin"]) == []
+    for cell in found.values():
+        assert all(len(row["places"]) == row["streams"] for row in cell.get("attackers", ()))
