@@ -67,8 +67,6 @@ from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal
 from veil.types import Key, as_float64
 
-TOGETHER = 4  # episodes that a particle filter takes on at once: what fits a processor's cache
-
 HOPELESS = 8.0  # times the widest allowed: then four times as many particles would not help
 
 PILOTS = 64  # episodes on which the bounder is chosen
@@ -330,11 +328,11 @@ def evaluate(
         ahead = ahead if bounder is next(iter(bounders), None) else []
 
         def read(
-            some: Record, numbers: np.ndarray, length: int, stage: str
+            some: Record, numbers: np.ndarray, length: int, stage: str, found: TwoSidedBound | None = None
         ) -> tuple[TwoSidedBound, TwoSidedBound]:
             """Both sides of these episodes, and of the reader; twice the same where no reader is asked."""
             assert bounder is not None
-            found = ahead.pop() if ahead else bounded(bounder, some, numbers, length, stage)
+            found = found or bounded(bounder, some, numbers, length, stage)
             failed = upper_scores(found, np.asarray(some.index), log_prior).bad
             if reader is None or not (choice.always or failed.any()):
                 return found, found
@@ -345,26 +343,38 @@ def evaluate(
             told = None if reader is None else Told(sides[1], choice.always)
             return score(sides[0], index, log_prior, method=bounder.method, planned=planned, told=told)
 
+        def read_blocks(_: Progress) -> tuple[Scored, TwoSidedBound]:
+            """All episodes, or the first ones, until that is enough."""
+            assert bounder is not None
+            blocks, ready = list[tuple[TwoSidedBound, TwoSidedBound]](), iter(ahead)
+            for rows in (np.arange(*ends) for ends in pairwise((0, *looks))):
+                stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
+                some = select_episodes(records, rows)
+                blocks.append(read(some, numbers[rows], settings.steps, stage, next(ready, None)))
+                sides = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
+                scored = scored_by(sides, index[: rows[-1] + 1], len(index))
+                narrow = scored.leakage.high - scored.leakage.low <= settings.interval
+                if narrow or time.monotonic() - began > settings.seconds:
+                    break
+            return scored, sides[0]
+
+        first_rows = np.arange(looks[0])[:EPISODE_BLOCK]
+
+        def read_first(length: int) -> AtStep:
+            """The first releases of the first episodes."""
+            some, stage = select_episodes(records, first_rows), f"first {length} releases"
+            sides = read(some, numbers[first_rows], length, stage)
+            return AtStep(length, scored_by(sides, index[first_rows], 0).leakage)
+
         bound, scored, times = None, unknown(index, log_prior), ()
         if bounder is not None:
-            blocks = list[tuple[TwoSidedBound, TwoSidedBound]]()
-            for rows in (np.arange(*ends) for ends in pairwise((0, *looks))):  # until that is enough
-                stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
-                blocks.append(read(select_episodes(records, rows), numbers[rows], settings.steps, stage))
-                sides = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
-                scored, bound = scored_by(sides, index[: rows[-1] + 1], len(index)), sides[0]
-                narrow = scored.leakage.high - scored.leakage.low <= settings.interval
-                late = time.monotonic() - began > settings.seconds
-                if narrow or late:
-                    break
+            lengths = sorted({-(-settings.steps * part // moments) for part in range(1, moments)})
+            early = [lambda _, it=length: read_first(it) for length in lengths if length < settings.steps]
+            at_once = None if executor is not None and executor.remote else 1
+            jobs = [read_blocks, *early]
+            (scored, bound), *times = side_by_side(jobs, progress, executor, at_once=at_once)
             index = index[: len(scored.forecast.index)]
             records = select_episodes(records, np.arange(len(index)))
-            rows = np.arange(min(EPISODE_BLOCK, len(index)))
-            some = select_episodes(records, rows)
-            for length in sorted({-(-settings.steps * part // moments) for part in range(1, moments)}):
-                if length < settings.steps:
-                    found = read(some, numbers[rows], length, f"first {length} releases")
-                    times = (*times, AtStep(length, scored_by(found, index[rows], 0).leakage))
 
         return Evaluation(
             records=records,
@@ -450,4 +460,4 @@ def bound_batch(
         own, mine = private_key(play_key, number), jr.fold_in(key, number)
         return bounder.bound(record, length, play_key=own, key=mine, apart=apart)
 
-    return jax.lax.map(one, (records, numbers), batch_size=TOGETHER)
+    return jax.lax.map(one, (records, numbers), batch_size=bounder.together)
