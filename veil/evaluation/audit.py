@@ -173,20 +173,29 @@ Stage = Callable[[_Job], Any]
 def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
     """The evaluation, then all other stages side by side: none of them needs another."""
     system, policy, settings = job.system, job.policy, job.settings
-    found = evaluate(
-        system,
-        policy,
-        settings=settings,
-        # A coupling plays episodes again with their private randomness, which a file does not hold.
-        candidates=0 if given is not None and policy.has_memory else None,
-        moments=MOMENTS,
-        records=given,
-        progress=job.progress,
-        store=job.store,
-        executor=job.executor,
-    )
+
+    def evaluated(progress: Progress) -> Evaluation:
+        return evaluate(
+            system,
+            policy,
+            settings=settings,
+            # A coupling plays episodes again with their private randomness, which a file does not hold.
+            candidates=0 if given is not None and policy.has_memory else None,
+            moments=MOMENTS,
+            records=given,
+            progress=progress,
+            store=job.store,
+            executor=job.executor,
+        )
+
+    def attackers_of(_: Progress) -> tuple[Attacker, ...]:
+        return attackers(system, policy, job.law, assisted=settings.assisted)
+
+    both: list[Callable[[Progress], Any]] = [evaluated, attackers_of]
+    at_once = None if job.executor.remote else 1
+    found, those = side_by_side(both, job.progress, job.executor, at_once=at_once)
     records, scored = found.records, found.scored
-    attack_stages = _attack_stages(job, found, own)
+    attack_stages = _attack_stages(job, found, those, own)
     (mismatches, trace, truth), scenarios, results = job.side_by_side(
         [
             lambda job: _mismatches(job, records if given is None else given),
@@ -269,7 +278,9 @@ def _mismatches(job: _Job, records: Record) -> int:
     return int(np.sum(np.asarray(found.value)))
 
 
-def _attack_stages(job: _Job, found: Evaluation, own: dict[str, Attack]) -> list[Stage]:
+def _attack_stages(
+    job: _Job, found: Evaluation, those: tuple[Attacker, ...], own: dict[str, Attack]
+) -> list[Stage]:
     """All attackers of an audit, in the order of the tables; each stage gives a list of results."""
     bounded, settings, records = found.bounder is not None and not found.coupled, job.settings, found.records
     stages = list[Stage]()
@@ -277,7 +288,7 @@ def _attack_stages(job: _Job, found: Evaluation, own: dict[str, Attack]) -> list
         note = found.method + ", three runs" * (found.particles > 0)
         seconds = found.seconds.get("two sides", 0.0)
         stages.append(lambda _: [attack_result("Bayes", "attack", found.forecast, seconds, note)])
-    for attacker in attackers(job.system, job.policy, job.law, assisted=settings.assisted):
+    for attacker in those:
         stages.append(lambda job, one=attacker: [job.attack(one, records)])
     if bounded and settings.assisted:
         together = several_episodes(found.forecast)

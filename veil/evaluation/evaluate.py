@@ -304,23 +304,31 @@ def evaluate(
 
             return min(ways, key=charge)
 
-        if records is None:
+        def episodes(_: Progress) -> tuple[Record, np.ndarray]:
+            """The episodes, and their numbers."""
+            if records is not None:
+                return as_float64(records), first_episode + np.arange(len(records.index))
             numbers = first_episode + np.arange(episode_count(settings.episodes, len(log_prior)))
-            records = played(numbers, "playing")
-        else:
-            records = as_float64(records)
-            numbers = first_episode + np.arange(len(records.index))
-        index = np.asarray(records.index)
-        unbounded = candidates == 0 or float(where.error) > 0
-        bounders = tuple([] if unbounded else bounder_candidates(plant, seen, where.believed))[:candidates]
-        # Exact methods never fail, and where one way is asked for there are no pilots to choose a reader by.
-        told = not unbounded and candidates != 1 and all(one.method == "filter" for one in bounders)
-        readers = told_bounders(plant, seen) if told else ()
+            return played(numbers, "playing"), numbers
+
+        def ways(_: Progress) -> tuple[tuple[LeakageBounder, ...], tuple[ToldBounder, ...]]:
+            """How the leakage may be bounded, and who may be told more."""
+            unbounded = candidates == 0 or float(where.error) > 0
+            found = tuple([] if unbounded else bounder_candidates(plant, seen, where.believed))[:candidates]
+            # Exact methods never fail, and where one way is asked for there are no pilots to choose by.
+            told = not unbounded and candidates != 1 and all(one.method == "filter" for one in found)
+            return found, told_bounders(plant, seen) if told else ()
+
+        # Elsewhere, what others compute is waited for by another thread.
+        at_once = None if executor is not None and executor.remote else 1
+        both: list[Callable[[Progress], Any]] = [episodes, ways]
+        (every, numbers), (bounders, readers) = side_by_side(both, progress, executor, at_once=at_once)
+        index = np.asarray(every.index)
         looks, jobs = _looks(len(index), settings), list[Callable[[Progress], Any]]()
         jobs.append(lambda _: choose(bounders, readers))
         if len(bounders) > 1 and executor is not None and executor.remote and executor.workers > 1:
             # The other workers would wait for the pilot: they begin with the way that is mostly chosen.
-            some, stage = select_episodes(records, np.arange(looks[0])), f"{bounders[0].name}, {looks[0]}"
+            some, stage = select_episodes(every, np.arange(looks[0])), f"{bounders[0].name}, {looks[0]}"
             first = (bounders[0], some, numbers[: looks[0]], settings.steps, f"{stage} of {len(index)}")
             jobs.append(lambda _: bounded(*first))
         choice, *ahead = side_by_side(jobs, progress, executor, at_once=len(jobs))
@@ -349,40 +357,40 @@ def evaluate(
             blocks, ready = list[tuple[TwoSidedBound, TwoSidedBound]](), iter(ahead)
             for rows in (np.arange(*ends) for ends in pairwise((0, *looks))):
                 stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
-                some = select_episodes(records, rows)
+                some = select_episodes(every, rows)
                 blocks.append(read(some, numbers[rows], settings.steps, stage, next(ready, None)))
                 sides = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
                 scored = scored_by(sides, index[: rows[-1] + 1], len(index))
                 narrow = scored.leakage.high - scored.leakage.low <= settings.interval
-                if narrow or time.monotonic() - began > settings.seconds:
-                    break
-            return scored, sides[0]
+                if narrow or time.monotonic() - began > settings.seconds or rows[-1] + 1 == len(index):
+                    return scored, sides[0]
+            raise AssertionError("the last block has the last episode")
 
         first_rows = np.arange(looks[0])[:EPISODE_BLOCK]
 
         def read_first(length: int) -> AtStep:
             """The first releases of the first episodes."""
-            some, stage = select_episodes(records, first_rows), f"first {length} releases"
+            some, stage = select_episodes(every, first_rows), f"first {length} releases"
             sides = read(some, numbers[first_rows], length, stage)
             return AtStep(length, scored_by(sides, index[first_rows], 0).leakage)
 
-        bound, scored, times = None, unknown(index, log_prior), ()
+        stages = list[Callable[[Progress], Any]]()
+        stages.append(lambda _: use_of(plant, every, progress, executor))
         if bounder is not None:
             lengths = sorted({-(-settings.steps * part // moments) for part in range(1, moments)})
             early = [lambda _, it=length: read_first(it) for length in lengths if length < settings.steps]
-            at_once = None if executor is not None and executor.remote else 1
-            jobs = [read_blocks, *early]
-            (scored, bound), *times = side_by_side(jobs, progress, executor, at_once=at_once)
-            index = index[: len(scored.forecast.index)]
-            records = select_episodes(records, np.arange(len(index)))
+            stages += [read_blocks, *early]
+        used, *read_by = side_by_side(stages, progress, executor, at_once=at_once)
+        scored, bound = read_by[0] if read_by else (unknown(index, log_prior), None)
+        kept = np.arange(len(scored.forecast.index))
 
         return Evaluation(
-            records=records,
+            records=select_episodes(every, kept),
             bounder=bounder,
             bound=bound,
             scored=scored,
-            times=(*times, AtStep(settings.steps, scored.leakage)),
-            use=use_of(plant, records, progress, executor),
+            times=(*read_by[1:], AtStep(settings.steps, scored.leakage)),
+            use=jax.tree.map(lambda leaf: leaf[kept], used),
             seconds=seconds,
             reader=reader,
         )
