@@ -46,7 +46,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 EPISODES, STEPS, KILLS = 8192, 50, 20
 
-POINT_EPISODES = 1024  # of each point of the frontier
+POINT_EPISODES = 512  # of each point of the frontier
 
 WORKERS = (1, 2, 4)
 
@@ -79,7 +79,7 @@ def main(study: Study) -> None:
     jax.config.update("jax_enable_x64", True)
     cache = Path(tempfile.gettempdir()) / "veil-study-workers"
     jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     study.out.parent.mkdir(parents=True, exist_ok=True)
     found = json.loads(study.out.read_text(encoding="utf-8")) if study.out.exists() else {}
     for part in study.only:
@@ -337,7 +337,8 @@ def measure_kills(study: Study, found: dict[str, Any]) -> dict[str, Any]:
             killer.join()
 
     made, mark = timed(2, work), audited(study)(InProcess())
-    return {**made, "killed": len(killed), "same_bits": made["digest"] == mark}
+    about = {"episodes": study.episodes, "killed": len(killed), "same_bits": made["digest"] == mark}
+    return made | about
 
 
 def measure_node(study: Study, found: dict[str, Any]) -> dict[str, Any]:
@@ -658,6 +659,70 @@ def others_words(found: dict[str, Any]) -> str:
     return f"Other programs used at most {most:.0%} of the machine's processor time during these runs{more}."
 
 
+def ceiling_words(found: dict[str, Any]) -> str:
+    """What the machine allows, if it was measured."""
+    if "ceiling" not in found:
+        return ""
+    one = found["ceiling"]
+    noisy = max(one[name]["others"] for name in ("one", "two")) > QUIET
+    return (
+        f" Two programs of one thread that know nothing of each other, without Ray, audited {one['episodes']:,} "
+        f"episodes each in {one['two']['seconds']:.1f} s together, and one of them alone in "
+        f"{one['one']['seconds']:.1f} s: together they are {one['ratio']:.2f} times as fast, which is what "
+        f"this machine allows{', measured while other programs ran' * noisy}."
+    )
+
+
+def losses_words(found: dict[str, Any]) -> str:
+    """What was lost on purpose, and what came of it, as far as it was measured."""
+    lines = list[str]()
+    if "kills" in found:
+        one = found["kills"]
+        lines.append(
+            f"In an audit of {one['episodes']:,} episodes {one['killed']} workers were killed at random: all "
+            f"{one['chunks']} chunks came, {one['lost']} were computed again, and the bits were "
+            f"{'the same' if one['same_bits'] else 'others'}."
+        )
+    if "node" in found:
+        one = found["node"]
+        lines.append(
+            f"One of two machines of a cluster (both of them this one) was ended in the middle of an audit: "
+            f"{one['workers_after']} of {one['workers_before']} workers stayed, {one['lost']} chunks were "
+            f"computed again, and the bits were {'the same' if one['same_bits'] else 'others'}."
+        )
+    if "failing" in found:
+        one = found["failing"]
+        lines.append(
+            f"One of 40 chunks always failed: {one['delivered']} were delivered and the failed one was named."
+        )
+    if "interrupt" in found and "first" in found["interrupt"]:
+        one = found["interrupt"]
+        whose = "were read again" if one["not_computed_again"] else "were computed again"
+        lines.append(
+            f"After Ctrl-C an audit ended with code {one['first']['code']}; the same command ended with code "
+            f"{one['again']['code']}, and the {one['kept']} chunks of the first sitting {whose}."
+        )
+    if "training" in found and "again" in found["training"]:
+        one = found["training"]
+        lines.append(
+            f"{one['trainings']} short trainings (4 seeds, 5 privacy weights, `gain`) by two workers were "
+            f"stopped by Ctrl-C when {one['ready_when_interrupted']} were ready (code "
+            f"{one['interrupted']['code']}), and the same command trained the others: "
+            f"{one['policies']} policies, {'' if one['same_policies'] else 'not '}the same bytes as without "
+            f"workers. They took {one['alone']['processor']:.0f} s of processor time in one process, and "
+            f"{one['interrupted']['processor']:.0f} and {one['again']['processor']:.0f} s in the two sittings, "
+            "Ray included."
+        )
+    if "columns" in found:
+        one = found["columns"]
+        which = "none" if not one["different"] else f"{len(one['different'])}"
+        lines.append(
+            "Three columns of the reproduction (`--fast --only true noise`) by two workers and without: of "
+            f"the figures in `results.json`, {which} differ."
+        )
+    return " ".join(lines)
+
+
 FIGURES = """
 The table shows an audit of {episodes:,} episodes of the platoon ({steps} releases, noise, no assisted
 attackers), and a frontier of {points} strengths of noise ({each:,} episodes each), on a machine of {cores}
@@ -672,7 +737,9 @@ includes loading the compiled programs; overhead is the share of the workers' ti
 compute. Compiling comes on top the first time, in every worker. It pays where the work takes several
 minutes.
 
-{ratios}
+{ratios}{ceiling}
+
+{losses}
 
 ## How far it goes
 
@@ -700,9 +767,13 @@ def figures(found: dict[str, Any]) -> str:
     numbers |= {"driver": driver, "bare": bare, "chunk": chunk, "wait": wait, "others": others_words(found)}
     tables = {"audits": audit_table(found), "model": model_table(found)}
     text = FIGURES.strip().format(
-        **numbers, **{name: f"{{{name}}}" for name in tables}, ratios=ratio_words(found)
+        **numbers,
+        **{name: f"{{{name}}}" for name in tables},
+        ratios=ratio_words(found),
+        ceiling=ceiling_words(found),
+        losses=losses_words(found),
     )
-    filled = [one if one[0] in "{#" else textwrap.fill(one, 118) for one in text.split("\n\n")]
+    filled = [one if one[0] in "{#" else textwrap.fill(one, 118) for one in text.split("\n\n") if one]
     return "\n\n".join(filled).format(**tables)
 
 

@@ -37,7 +37,7 @@ TASK_BYTES = 20_000_000  # that they bring along or give, at most
 
 LEAST_SECONDS = 0.25  # of a task, if there are chunks enough: shorter ones cost more to hand out
 
-FIRST_SECONDS = 2.0  # after which a worker gives back what is left of a task whose chunks nobody knows yet
+FIRST_SECONDS = 4.0  # after which a worker gives back what is left of a task whose chunks nobody knows yet
 
 SHARES = 3  # tasks per worker that the rest of a stage is cut into, so that all end at the same time
 
@@ -287,7 +287,7 @@ def worker_environment(*, here: bool) -> dict[str, str]:
         folder = getattr(jax.config, "jax_compilation_cache_dir", None)
         if folder:
             found["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-            found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+            found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"  # every worker would compile again
     return found
 
 
