@@ -666,8 +666,8 @@ def ceiling_words(found: dict[str, Any]) -> str:
     one = found["ceiling"]
     noisy = max(one[name]["others"] for name in ("one", "two")) > QUIET
     return (
-        f" Two programs of one thread that know nothing of each other, without Ray, audited {one['episodes']:,} "
-        f"episodes each in {one['two']['seconds']:.1f} s together, and one of them alone in "
+        " Two programs of one thread that know nothing of each other, without Ray, audited "
+        f"{one['episodes']:,} episodes each in {one['two']['seconds']:.1f} s together, and one of them alone in "
         f"{one['one']['seconds']:.1f} s: together they are {one['ratio']:.2f} times as fast, which is what "
         f"this machine allows{', measured while other programs ran' * noisy}."
     )
@@ -710,8 +710,8 @@ def losses_words(found: dict[str, Any]) -> str:
             f"{one['interrupted']['code']}), and the same command trained the others: "
             f"{one['policies']} policies, {'' if one['same_policies'] else 'not '}the same bytes as without "
             f"workers. They took {one['alone']['processor']:.0f} s of processor time in one process, and "
-            f"{one['interrupted']['processor']:.0f} and {one['again']['processor']:.0f} s in the two sittings, "
-            "Ray included."
+            f"{one['interrupted']['processor']:.0f} and {one['again']['processor']:.0f} s in the two "
+            "sittings, Ray included."
         )
     if "columns" in found:
         one = found["columns"]
