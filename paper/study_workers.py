@@ -271,7 +271,7 @@ def measure_ceiling(study: Study, found: dict[str, Any]) -> dict[str, Any]:
     The first of three passes compiles.
     """
     del found
-    episodes = max(256, study.episodes // 4)
+    episodes = max(256, study.episodes // 8)
     copies(1, 320)
     one, two = copies(1, episodes), copies(2, episodes)
     assert len({*one["digests"], *two["digests"]}) == 1

@@ -281,6 +281,29 @@ def test_an_audit_has_the_same_bits_whoever_computes_it_and_goes_on_with_what_is
     assert here.utility == there.utility
 
 
+def test_workers_do_all_of_other_worlds_and_find_what_one_process_finds(monkeypatch, optimised):
+    monkeypatch.setattr(engine, "BRIEF_EPISODES", 66)
+    monkeypatch.setattr(engine, "BRIEF_TRANSCRIPTS", 99)
+    system, settings = Gain(), AuditSettings(steps=5, scenarios="brief")
+    policy, executor, seen = GaussianNoise(system, jnp.asarray([0.3])), Shaky(loses=0.2), set()
+    given = executor.outcomes
+    executor.outcomes = lambda chunks: given(seen.update(one.place for one in chunks) or chunks)
+    here = engine.try_scenarios(system, policy, settings)
+    there = engine.try_scenarios(system, policy, settings, executor=executor)
+    assert [without_times(one) for one in here] == [without_times(one) for one in there] and len(here) > 1
+    expected = (
+        "audit:distortions",
+        "rounding:fit_regressions",
+        "attackers:read_batch",
+        "episodes:play_batch",
+    )
+    assert {place.rpartition(".")[2] for place in seen} == set(expected)
+
+
+def without_times(found):
+    return replace(found, attacks=tuple(replace(one, seconds=0.0) for one in found.attacks))
+
+
 def test_a_frontier_by_workers_is_that_of_one_process_and_a_failed_point_costs_only_itself(tmp_path):
     extent = FrontierSettings(kinds=("noise",), steps=4, episodes=12)
     here = trace_frontier(Gain(), extent, folder=tmp_path / "here")
