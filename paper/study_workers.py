@@ -275,7 +275,7 @@ def measure_ceiling(study: Study, found: dict[str, Any]) -> dict[str, Any]:
     copies(1, 320)
     one, two = copies(1, episodes), copies(2, episodes)
     assert len({*one["digests"], *two["digests"]}) == 1
-    return {"episodes": episodes, "one": one, "two": two, "ratio": 2.0 * one["seconds"] / two["seconds"]}
+    return {"episodes": episodes, "one": one, "two": two}
 
 
 def shorter(study: Study) -> Study:
@@ -624,6 +624,13 @@ def audit_table(found: dict[str, Any]) -> str:
         for run in found.get(name, ()):
             assert one is not None  # it is measured with the others
             times = f"{whole(run):.0f} s | {whole(one) / whole(run):.2f}"
+            if max(run["others"], one["others"]) > QUIET:
+                spent, memory = sum(run["processor_seconds"].values()), f"{run['worker_megabytes']:.0f} MB"
+                count = run["workers"] or "none"
+                lines.append(
+                    f"| {name} | {count} | loaded: {spent:.0f} s of processor time | | | | | {memory} |"
+                )
+                continue
             if not run["workers"]:
                 lines.append(f"| {name} | none | {times} | | | | |")
                 continue
@@ -640,6 +647,15 @@ def ratio_words(found: dict[str, Any]) -> str:
     sentences = []
     for name in ("audit", "frontier"):
         one, two = (next(run for run in found[name] if run["workers"] == count) for count in (1, 2))
+        others = max(one["others"], two["others"])
+        if others > QUIET:
+            spent = [sum(run["processor_seconds"].values()) for run in (one, two)]
+            sentences.append(
+                f"The {name} was measured while other programs used up to {others:.0%} of the machine, so "
+                f"that its time on the wall says nothing: it took {spent[0]:.0f} s of processor time with "
+                f"one worker and {spent[1]:.0f} s with two."
+            )
+            continue
         bare = one["seconds"] / two["seconds"]
         serial = min(1.0, max(0.0, 2.0 / bare - 1.0))
         sentences.append(
@@ -654,29 +670,39 @@ def ratio_words(found: dict[str, Any]) -> str:
 
 def others_words(found: dict[str, Any]) -> str:
     """Whether the machine was quiet."""
-    most = max(run["others"] for name in ("audit", "frontier") for run in found[name])
-    more = ", so that these times are longer than on a quiet machine, and their ratios rough" * (most > QUIET)
-    return f"Other programs used at most {most:.0%} of the machine's processor time during these runs{more}."
+    shares = [run["others"] for name in ("audit", "frontier") for run in found[name]]
+    quiet = max((share for share in shares if share <= QUIET), default=0.0)
+    more = "; runs beside busier ones are marked as loaded" * (max(shares) > QUIET)
+    return f"Other programs used at most {quiet:.0%} of the machine's processor time during these runs{more}."
 
 
 def ceiling_words(found: dict[str, Any]) -> str:
     """What the machine allows, if it was measured."""
     if "ceiling" not in found:
         return ""
-    one = found["ceiling"]
-    noisy = max(one[name]["others"] for name in ("one", "two")) > QUIET
+    one, two = found["ceiling"]["one"], found["ceiling"]["two"]
+    said = (
+        " What the machine allows was measured by programs of one thread that know nothing of each other, "
+        f"without Ray, which audit {found['ceiling']['episodes']:,} episodes each:"
+    )
+    others = max(one["others"], two["others"])
+    if others > QUIET:
+        return (
+            f"{said} one alone takes {one['processor_seconds']:.1f} s of processor time, each of two side by "
+            f"side {two['processor_seconds'] / 2.0:.1f} s. Other programs used up to {others:.0%} of the "
+            "machine meanwhile, so that their time on the wall says nothing."
+        )
+    ratio = 2.0 * one["seconds"] / two["seconds"]
     return (
-        " Two programs of one thread that know nothing of each other, without Ray, audited "
-        f"{one['episodes']:,} episodes each in {one['two']['seconds']:.1f} s together, and one of them alone in "
-        f"{one['one']['seconds']:.1f} s: together they are {one['ratio']:.2f} times as fast, which is what "
-        f"this machine allows{', measured while other programs ran' * noisy}."
+        f"{said} one alone takes {one['seconds']:.1f} s, two side by side {two['seconds']:.1f} s, so that "
+        f"two are {ratio:.2f} times as fast."
     )
 
 
 def losses_words(found: dict[str, Any]) -> str:
     """What was lost on purpose, and what came of it, as far as it was measured."""
     lines = list[str]()
-    if "kills" in found:
+    if "episodes" in found.get("kills", {}):
         one = found["kills"]
         lines.append(
             f"In an audit of {one['episodes']:,} episodes {one['killed']} workers were killed at random: all "
