@@ -18,11 +18,11 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -31,23 +31,22 @@ import numpy as np
 from veil.evaluation.audit import Audit as AuditResult
 from veil.evaluation.audit import audit
 from veil.executors import Chunk, ChunkError, Executor, InProcess, OnRay, run_chunks
+from veil.executors.on_ray import worker_environment
 from veil.frontier import trace_frontier
 from veil.io import Store, write_json
-from veil.learners.run import Settings
-from veil.learners.training import sweep_settings, train_sweep
 from veil.policies import GaussianNoise
-from veil.settings import AuditSettings, FrontierSettings, ObjectiveWeights, PolicyDesign, TrainSettings
-from veil.systems import Gain, Platoon
+from veil.settings import AuditSettings, FrontierSettings
+from veil.systems import Platoon
 
-Part = Literal["audit", "pairs", "frontier", "kills", "node", "failing", "interrupt", "training", "model"]
+Part = Literal[
+    "audit", "ceiling", "frontier", "kills", "node", "failing", "interrupt", "training", "columns", "model"
+]
 
-PARTS: tuple[Part, ...] = (
-    *("audit", "pairs", "frontier", "kills", "node", "failing", "interrupt", "training", "model"),
-)
+PARTS: tuple[Part, ...] = get_args(Part)
 
 EPISODES, STEPS, KILLS = 8192, 50, 20
 
-POINT_EPISODES = 1024  # of each point of the frontier
+POINT_EPISODES = 512  # of each point of the frontier
 
 WORKERS = (1, 2, 4)
 
@@ -64,12 +63,14 @@ class Study:
         out: file of the figures; parts that are not measured stay as they are in it.
         only: parts to measure.
         episodes: of the audits.
+        workers: counts of workers that the audit is measured with, 0 for none; other counts stay as they are.
         page: whose figures are written anew in the end.
     """
 
     out: Path = Path("build/studies/workers.json")
     only: tuple[Part, ...] = PARTS
     episodes: int = EPISODES
+    workers: tuple[int, ...] = (0, *WORKERS)
     page: Path | None = None
 
 
@@ -78,7 +79,7 @@ def main(study: Study) -> None:
     jax.config.update("jax_enable_x64", True)
     cache = Path(tempfile.gettempdir()) / "veil-study-workers"
     jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     study.out.parent.mkdir(parents=True, exist_ok=True)
     found = json.loads(study.out.read_text(encoding="utf-8")) if study.out.exists() else {}
     for part in study.only:
@@ -160,18 +161,25 @@ def timed(count: int, work: Callable[[Executor], str]) -> dict[str, Any]:
 KINDS = (("ray::compute_packed", "workers"), ("ray::IDLE", "workers"), ("raylet/raylet ", "raylet"))
 
 
-def processor_seconds() -> dict[str, float]:
-    """Of this process, the driver, and of those that descend from it, by what they are."""
-    found, tick = dict[str, float](), os.sysconf("SC_CLK_TCK")
-    for pid, words in (*((pid, words) for pid, _, words in descendants()), (os.getpid(), "")):
-        kind = next((name for part, name in KINDS if part in words), "rest of Ray") if words else "driver"
+def usage(processes: Sequence[tuple[int, float, str]]) -> Iterator[tuple[int, str, float]]:
+    """Id, command and seconds of processor time of those processes that are still there."""
+    for pid, _, words in processes:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
-        ended = fields[13:15] if kind == "raylet" else ()  # of workers that it started
-        found[kind] = found.get(kind, 0.0) + sum(map(int, fields[11:13])) / tick
-        found["workers"] = found.get("workers", 0.0) + sum(map(int, ended)) / tick
+        yield pid, words, sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def processor_seconds() -> dict[str, float]:
+    """Of this process, the driver, and of those that descend from it, by what they are."""
+    found, tick = dict[str, float](), os.sysconf("SC_CLK_TCK")
+    for pid, words, seconds in usage([*descendants(), (os.getpid(), 0.0, "")]):
+        kind = next((name for part, name in KINDS if part in words), "rest of Ray") if words else "driver"
+        found[kind] = found.get(kind, 0.0) + seconds
+        if kind == "raylet":  # and of workers that it started, and that have ended
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            found["workers"] = found.get("workers", 0.0) + sum(map(int, fields[13:15])) / tick
     return found
 
 
@@ -221,16 +229,53 @@ def audited(study: Study) -> Callable[[Executor], str]:
 
 def measure_audit(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
     """One audit without Ray, and with 1, 2 and 4 workers. A short one before compiles the programs."""
-    del found
     timed(1, audited(Study(episodes=320)))
     about = {"episodes": study.episodes, "steps": STEPS}
-    return [timed(count, audited(study)) | about for count in (0, *WORKERS)]
+    runs = {run["workers"]: run for run in found.get("audit", ()) if about.items() <= run.items()}
+    runs |= {count: timed(count, audited(study)) | about for count in study.workers}
+    return [runs[count] for count in sorted(runs)]
 
 
-def measure_pairs(study: Study, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """A shorter audit with 1 and 2 workers in turn, three times: for machines that are not quiet."""
+def alone(episodes: int) -> None:
+    """Print what an audit takes in this process, on one thread and without Ray."""
+    jax.config.update("jax_enable_x64", True)
+    print(json.dumps(timed(0, audited(Study(episodes=episodes)))))
+
+
+def copies(count: int, episodes: int) -> dict[str, Any]:
+    """So many programs that know nothing of each other, started together; what the slower one took.
+
+    Args:
+        count: of the programs.
+        episodes: that each of them audits.
+    """
+    words = [sys.executable, "-c", f"from paper import study_workers; study_workers.alone({episodes})"]
+    given = {"env": os.environ | worker_environment(here=True), "stdout": subprocess.PIPE, "text": True}
+    began, all_of_us, ours = time.monotonic(), busy_seconds(), os.times()
+    programs = [subprocess.Popen(words, **given) for _ in range(count)]
+    told = [json.loads(program.communicate()[0].splitlines()[-1]) for program in programs]
+    seconds, now = time.monotonic() - began, os.times()
+    own = sum(now[:4]) - sum(ours[:4])
+    others = max(0.0, busy_seconds() - all_of_us - own) / (seconds * (os.cpu_count() or 1))
+    return {
+        "digests": [one["digest"] for one in told],
+        "seconds": max(one["seconds"] for one in told),
+        "processor_seconds": sum(one["processor_seconds"]["driver"] for one in told),
+        "others": others,
+    }
+
+
+def measure_ceiling(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """One program of one thread that audits, and then two at the same time: what this machine allows.
+
+    The first of three passes compiles.
+    """
     del found
-    return [timed(count, audited(shorter(study))) for _ in range(3) for count in (1, 2)]
+    episodes = max(256, study.episodes // 8)
+    copies(1, 320)
+    one, two = copies(1, episodes), copies(2, episodes)
+    assert len({*one["digests"], *two["digests"]}) == 1
+    return {"episodes": episodes, "one": one, "two": two}
 
 
 def shorter(study: Study) -> Study:
@@ -292,7 +337,8 @@ def measure_kills(study: Study, found: dict[str, Any]) -> dict[str, Any]:
             killer.join()
 
     made, mark = timed(2, work), audited(study)(InProcess())
-    return {**made, "killed": len(killed), "same_bits": made["digest"] == mark}
+    about = {"episodes": study.episodes, "killed": len(killed), "same_bits": made["digest"] == mark}
+    return made | about
 
 
 def measure_node(study: Study, found: dict[str, Any]) -> dict[str, Any]:
@@ -352,69 +398,158 @@ def measure_failing(study: Study, found: dict[str, Any]) -> dict[str, Any]:
     raise AssertionError("the chunk was computed")
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A command that ended.
+
+    Attributes:
+        code: its exit code.
+        seconds: on the wall.
+        processor: seconds of it and of what it started, Ray included, to half a second per process.
+        said: last line that it wrote to stderr.
+        ending: seconds from Ctrl-C to its end; None without one.
+    """
+
+    code: int
+    seconds: float
+    processor: float
+    said: str
+    ending: float | None = None
+
+    @property
+    def figures(self) -> dict[str, float | int | str | None]:
+        """For the file."""
+        return vars(self)
+
+
+def run_command(words: Sequence[str], until: Callable[[], bool] = lambda: False) -> Ran:
+    """Run `python -m` something, and send Ctrl-C once.
+
+    Args:
+        words: after `python -m`.
+        until: whether it is time for Ctrl-C.
+    """
+    began, spent, ended = time.monotonic(), dict[int, float](), None
+    with tempfile.TemporaryFile("w+") as said:
+        program = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.DEVNULL, stderr=said)
+        while program.poll() is None:
+            time.sleep(0.2)
+            spent |= {pid: seconds for pid, _, seconds in usage(descendants())}
+            if ended is None and until():
+                program.send_signal(signal.SIGINT)
+                ended = time.monotonic()
+        now = time.monotonic()
+        said.seek(0)
+        lines = said.read().replace("\r", "\n").strip().splitlines()
+    return Ran(
+        program.returncode,
+        now - began,
+        sum(spent.values()),
+        lines[-1] if lines else "",
+        ended and now - ended,
+    )
+
+
+def same_files(here: Path, there: Path, names: Sequence[str]) -> bool:
+    """Whether both folders have these files, at the same places and with the same bytes."""
+    found = [
+        {str(path.relative_to(folder)): path.read_bytes() for name in names for path in folder.rglob(name)}
+        for folder in (here, there)
+    ]
+    return bool(found[0]) and found[0] == found[1]
+
+
 def measure_interrupt(study: Study, found: dict[str, Any]) -> dict[str, Any]:
     """Ctrl-C in the middle of an audit on the command line, and the same command again."""
     del found
     with tempfile.TemporaryDirectory() as folder:
-        words = [
-            sys.executable,
-            "-m",
-            "veil",
-            "audit",
-            "platoon",
-            "--policy",
-            "noise",
-            "--sd",
-            "0.25",
-            "0.43",
-        ]
-        words += ["--episodes", str(min(1024, study.episodes)), "--steps", str(STEPS), "--no-assisted"]
+        words = ["veil", "audit", "platoon", "--policy", "noise", "--sd", "0.25", "0.43", "--no-assisted"]
+        words += ["--episodes", str(min(1024, study.episodes)), "--steps", str(STEPS), "--no-scenarios"]
         words += ["--workers", "2", "--out", folder]
-        first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         parts = Path(folder) / "parts"
-        while first.poll() is None and len(list(parts.glob("*.npz"))) < 8:
-            time.sleep(0.1)
-        first.send_signal(signal.SIGINT)
-        began = time.monotonic()
-        said = first.communicate()[1]
-        ended = time.monotonic() - began
+        first = run_command(words, lambda: len(list(parts.glob("*.npz"))) >= 8)
         kept = {path.name: path.stat().st_mtime_ns for path in parts.glob("*.npz")}
-        again = subprocess.run(
-            words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
-        )
-        untouched = all((parts / name).stat().st_mtime_ns == when for name, when in kept.items())
+        again = run_command(words)
         return {
-            "exit_code": first.returncode,
-            "said": said.strip().splitlines()[-1],
-            "seconds_to_end": ended,
+            "first": first.figures,
+            "again": again.figures,
             "kept": len(kept),
             "of": len(list(parts.glob("*.npz"))),
-            "second_exit_code": again.returncode,
-            "not_computed_again": untouched,
+            "not_computed_again": all(
+                (parts / name).stat().st_mtime_ns == when for name, when in kept.items()
+            ),
         }
 
 
+SEEDS, WEIGHTS = 4, (2, 5, 12, 30, 80)
+
+TRAININGS = ("veil", "train", "gain", "--seeds", str(SEEDS), "--privacy-weights", *map(str, WEIGHTS))
+
+SHORT = {"--start": "plain", "--steps": 10, "--updates": 10, "--episodes": 6}
+SHORT |= {"--evaluate-every": 5, "--evaluation-episodes": 24}
+
+
 def measure_training(study: Study, found: dict[str, Any]) -> dict[str, Any]:
-    """Four seeds and five privacy weights on the gain loop, with 1 and 2 workers; then once more."""
+    """Twenty short trainings: in one process, and by two workers with Ctrl-C after five of them."""
     del study, found
-    training = TrainSettings(updates=10, episodes=6, evaluate_every=5, evaluation_episodes=24)
-    first = Settings("gain", 10, PolicyDesign(start="plain"), ObjectiveWeights(), training, "estimate")
-    wanted = sweep_settings(first, 4, (2.0, 5.0, 12.0, 30.0, 80.0))
-
-    def work(folder: Path) -> Callable[[Executor], str]:
-        def run(executor: Executor) -> str:
-            train_sweep(wanted, Gain(), folder, executor=executor)
-            files = [(folder / name / "policy.safetensors").read_bytes() for name in wanted]
-            return hashlib.sha256(b"".join(files)).hexdigest()[:16]
-
-        return run
-
+    words = [*TRAININGS, *(str(word) for pair in SHORT.items() for word in pair)]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        here = timed(0, work(folder / "0"))
-        runs = [here, timed(1, work(folder / "1")), timed(2, work(folder / "2"))]
-        again = timed(2, work(folder / "2"))
-    return {"trainings": len(wanted), "runs": runs, "again_chunks": again["chunks"]}
+        here, there = Path(name) / "here", Path(name) / "there"
+        alone = run_command([*words, "--out", str(here)])
+        by_workers = [*words, "--workers", "2", "--out", str(there)]
+        ready = run_command(by_workers, lambda: len(list(there.rglob("policy.safetensors"))) >= 5)
+        kept = {path: path.stat().st_mtime_ns for path in there.rglob("policy.safetensors")}
+        again = run_command(by_workers)
+        return {
+            "trainings": SEEDS * len(WEIGHTS),
+            "alone": alone.figures,
+            "interrupted": ready.figures,
+            "again": again.figures,
+            "ready_when_interrupted": len(kept),
+            "not_trained_again": all(path.stat().st_mtime_ns == when for path, when in kept.items()),
+            "policies": len(list(there.rglob("policy.safetensors"))),
+            "same_policies": same_files(here, there, ["policy.safetensors"]),
+        }
+
+
+COLUMNS = ("paper.reproduction", "--fast", "--only", "true", "noise")  # noise comes with ddpg
+
+
+def measure_columns(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """A few columns of the reproduction, in one process and by two workers."""
+    del study, found
+    with tempfile.TemporaryDirectory() as name:
+        here, there = Path(name) / "here", Path(name) / "there"
+        alone = run_command([*COLUMNS, "--out", str(here)])
+        shared = run_command([*COLUMNS, "--workers", "2", "--out", str(there)])
+        sides = [
+            json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in (here, there)
+        ]
+        return {
+            "alone": alone.figures,
+            "by_workers": shared.figures,
+            "different": different(sides[0], sides[1]),
+        }
+
+
+TIMES = ("seconds", "sittings", "machine")  # what figures of two runs need not have in common
+
+
+def different(one: Any, other: Any, place: str = "") -> list[str]:
+    """Places where two files of figures differ, but for times.
+
+    Args:
+        one: what was read from a file.
+        other: from the other.
+        place: where in them this is.
+    """
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        parts = [(name, one[name], other[name]) for name in one if name not in TIMES]
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        parts = [(str(k), here, there) for k, (here, there) in enumerate(zip(one, other, strict=True))]
+    else:
+        return [] if one == other or (one != one and other != other) else [place]
+    return [where for name, here, there in parts for where in different(here, there, f"{place}/{name}")]
 
 
 def nothing(number: np.ndarray, content: np.ndarray) -> np.ndarray:
@@ -489,6 +624,13 @@ def audit_table(found: dict[str, Any]) -> str:
         for run in found.get(name, ()):
             assert one is not None  # it is measured with the others
             times = f"{whole(run):.0f} s | {whole(one) / whole(run):.2f}"
+            if max(run["others"], one["others"]) > QUIET:
+                spent, memory = sum(run["processor_seconds"].values()), f"{run['worker_megabytes']:.0f} MB"
+                count = run["workers"] or "none"
+                lines.append(
+                    f"| {name} | {count} | loaded: {spent:.0f} s of processor time | | | | | {memory} |"
+                )
+                continue
             if not run["workers"]:
                 lines.append(f"| {name} | none | {times} | | | | |")
                 continue
@@ -505,6 +647,15 @@ def ratio_words(found: dict[str, Any]) -> str:
     sentences = []
     for name in ("audit", "frontier"):
         one, two = (next(run for run in found[name] if run["workers"] == count) for count in (1, 2))
+        others = max(one["others"], two["others"])
+        if others > QUIET:
+            spent = [sum(run["processor_seconds"].values()) for run in (one, two)]
+            sentences.append(
+                f"The {name} was measured while other programs used up to {others:.0%} of the machine, so "
+                f"that its time on the wall says nothing: it took {spent[0]:.0f} s of processor time with "
+                f"one worker and {spent[1]:.0f} s with two."
+            )
+            continue
         bare = one["seconds"] / two["seconds"]
         serial = min(1.0, max(0.0, 2.0 / bare - 1.0))
         sentences.append(
@@ -519,9 +670,83 @@ def ratio_words(found: dict[str, Any]) -> str:
 
 def others_words(found: dict[str, Any]) -> str:
     """Whether the machine was quiet."""
-    most = max(run["others"] for name in ("audit", "frontier") for run in found[name])
-    more = ", so that these times are longer than on a quiet machine, and their ratios rough" * (most > QUIET)
-    return f"Other programs used at most {most:.0%} of the machine's processor time during these runs{more}."
+    shares = [run["others"] for name in ("audit", "frontier") for run in found[name]]
+    quiet = max((share for share in shares if share <= QUIET), default=0.0)
+    more = "; runs beside busier ones are marked as loaded" * (max(shares) > QUIET)
+    return f"Other programs used at most {quiet:.0%} of the machine's processor time during these runs{more}."
+
+
+def ceiling_words(found: dict[str, Any]) -> str:
+    """What the machine allows, if it was measured."""
+    if "ceiling" not in found:
+        return ""
+    one, two = found["ceiling"]["one"], found["ceiling"]["two"]
+    said = (
+        " What the machine allows was measured by programs of one thread that know nothing of each other, "
+        f"without Ray, which audit {found['ceiling']['episodes']:,} episodes each:"
+    )
+    others = max(one["others"], two["others"])
+    if others > QUIET:
+        return (
+            f"{said} one alone takes {one['processor_seconds']:.1f} s of processor time, each of two side by "
+            f"side {two['processor_seconds'] / 2.0:.1f} s. Other programs used up to {others:.0%} of the "
+            "machine meanwhile, so that their time on the wall says nothing."
+        )
+    ratio = 2.0 * one["seconds"] / two["seconds"]
+    return (
+        f"{said} one alone takes {one['seconds']:.1f} s, two side by side {two['seconds']:.1f} s, so that "
+        f"two are {ratio:.2f} times as fast."
+    )
+
+
+def losses_words(found: dict[str, Any]) -> str:
+    """What was lost on purpose, and what came of it, as far as it was measured."""
+    lines = list[str]()
+    if "episodes" in found.get("kills", {}):
+        one = found["kills"]
+        lines.append(
+            f"In an audit of {one['episodes']:,} episodes {one['killed']} workers were killed at random: all "
+            f"{one['chunks']} chunks came, {one['lost']} were computed again, and the bits were "
+            f"{'the same' if one['same_bits'] else 'others'}."
+        )
+    if "node" in found:
+        one = found["node"]
+        lines.append(
+            f"One of two machines of a cluster (both of them this one) was ended in the middle of an audit: "
+            f"{one['workers_after']} of {one['workers_before']} workers stayed, {one['lost']} chunks were "
+            f"computed again, and the bits were {'the same' if one['same_bits'] else 'others'}."
+        )
+    if "failing" in found:
+        one = found["failing"]
+        lines.append(
+            f"One of 40 chunks always failed: {one['delivered']} were delivered and the failed one was named."
+        )
+    if "interrupt" in found and "first" in found["interrupt"]:
+        one = found["interrupt"]
+        whose = "were read again" if one["not_computed_again"] else "were computed again"
+        lines.append(
+            f"After Ctrl-C an audit ended with code {one['first']['code']}; the same command ended with code "
+            f"{one['again']['code']}, and the {one['kept']} chunks of the first sitting {whose}."
+        )
+    if "training" in found and "again" in found["training"]:
+        one = found["training"]
+        lines.append(
+            f"{one['trainings']} short trainings (4 seeds, 5 privacy weights, `gain`) by two workers were "
+            f"stopped by Ctrl-C when {one['ready_when_interrupted']} were ready (code "
+            f"{one['interrupted']['code']}), and the same command trained the others: "
+            f"{one['policies']} policies, {'' if one['same_policies'] else 'not '}the same bytes as without "
+            f"workers. They took {one['alone']['processor']:.0f} s of processor time in one process, and "
+            f"{one['interrupted']['processor']:.0f} and {one['again']['processor']:.0f} s in the two "
+            "sittings, Ray included."
+        )
+    if "columns" in found:
+        one = found["columns"]
+        which = "none" if not one["different"] else f"{len(one['different'])}"
+        lines.append(
+            "Three columns of the reproduction (`--fast --only true noise`) by two workers and without: of "
+            f"the figures in `results.json`, {which} differ."
+        )
+    return " ".join(lines)
 
 
 FIGURES = """
@@ -538,7 +763,9 @@ includes loading the compiled programs; overhead is the share of the workers' ti
 compute. Compiling comes on top the first time, in every worker. It pays where the work takes several
 minutes.
 
-{ratios}
+{ratios}{ceiling}
+
+{losses}
 
 ## How far it goes
 
@@ -566,9 +793,13 @@ def figures(found: dict[str, Any]) -> str:
     numbers |= {"driver": driver, "bare": bare, "chunk": chunk, "wait": wait, "others": others_words(found)}
     tables = {"audits": audit_table(found), "model": model_table(found)}
     text = FIGURES.strip().format(
-        **numbers, **{name: f"{{{name}}}" for name in tables}, ratios=ratio_words(found)
+        **numbers,
+        **{name: f"{{{name}}}" for name in tables},
+        ratios=ratio_words(found),
+        ceiling=ceiling_words(found),
+        losses=losses_words(found),
     )
-    filled = [one if one[0] in "{#" else textwrap.fill(one, 118) for one in text.split("\n\n")]
+    filled = [one if one[0] in "{#" else textwrap.fill(one, 118) for one in text.split("\n\n") if one]
     return "\n\n".join(filled).format(**tables)
 
 

@@ -18,7 +18,7 @@ from veil.evaluation.audit import audit
 from veil.evaluation.episodes import side_by_side, simulate
 from veil.executors import Chunk, ChunkError, ExecutorError, InProcess, OnRay, messages, run_chunks
 from veil.executors.base import TRIES, StoppedError, chunk_fingerprints
-from veil.executors.on_ray import _next_task, _Pace, compute_packed
+from veil.executors.on_ray import TASK_BYTES, _next_task, _Pace, compute_packed
 from veil.frontier import Policies, trace_frontier
 from veil.io import Store, fingerprint
 from veil.learners.run import Settings
@@ -177,15 +177,27 @@ def test_chunks_of_a_task_are_computed_one_by_one_and_only_the_failed_one_is_tol
 
 def test_a_task_has_as_many_chunks_as_take_half_a_second_and_all_workers_end_together():
     pace = _Pace()
-    assert [pace.together(1000, 2), *(pace.ahead(2, others) for others in (0, 1, 5))] == [1, 2, 1, 1]
+    assert not pace.known and [pace.free(2, others, 0) for others in (0, 1, 5)] == [2, 1, 1]
+    assert pace.free(2, 0, 2) == 0, "each worker that begins a stage compiles its program"
+    assert [pace.together(1000, 2, free) for free in (2, 1)] == [500, 1000], "a short stage is one task"
+    pace.weigh(TASK_BYTES / 10)
+    assert pace.together(1000, 2, 1) == 10
+    pace = _Pace()
     pace.took(3.0)  # it compiled
-    assert pace.together(1000, 2) == 1
+    assert pace.known and pace.together(1000, 2, 4) == 1
     pace.took(0.04)
     pace.took(0.05)
-    assert pace.together(1000, 2) == 12
-    assert pace.together(48, 2) == 8 and pace.together(5, 2) == 6, "a quarter of a second is worth a task"
-    pace.weigh(2e6)
-    assert pace.together(1000, 2) == 5 and pace.ahead(2, 5) == 4
+    assert pace.together(1000, 2, 4) == 12
+    assert pace.together(48, 2, 4) == 8 and pace.together(5, 2, 4) == 6, "a quarter of a second is a task"
+    pace.weigh(TASK_BYTES / 5)
+    assert pace.together(1000, 2, 4) == 5 and pace.free(2, 5, 1) == 3
+
+
+def test_what_a_worker_has_no_time_for_it_gives_back():
+    numbers = [(np.asarray(k),) for k in range(4)]
+    given = (messages.versions(), "tests.shaky:fails_on_three", messages.pack(()), messages.pack(numbers))
+    assert len(compute_packed(*given, 0.0)["chunks"]) == 1, "one chunk at least"
+    assert len(compute_packed(*given, 60.0)["chunks"]) == 4
 
 
 def test_chunks_share_a_task_if_they_share_their_first_arguments_and_have_not_lost_a_worker():
@@ -262,11 +274,34 @@ def test_an_audit_has_the_same_bits_whoever_computes_it_and_goes_on_with_what_is
             store=Store(tmp_path, "it"),
         )
     kept = len(list((tmp_path / "parts").glob("*.npz")))
-    assert kept == 2, "the other two batches"
+    assert kept >= 2, "the other two batches, and what other stages had by then"
     there = audit(system, policy, SMALL, executor=Shaky(seed=3, loses=0.2), store=Store(tmp_path, "it"))
     assert here.leakage == there.leakage and np.array_equal(here.realised, there.realised)
     assert [(one.name, one.lower) for one in here.attacks] == [(one.name, one.lower) for one in there.attacks]
     assert here.utility == there.utility
+
+
+def test_workers_do_all_of_other_worlds_and_find_what_one_process_finds(monkeypatch, optimised):
+    monkeypatch.setattr(engine, "BRIEF_EPISODES", 66)
+    monkeypatch.setattr(engine, "BRIEF_TRANSCRIPTS", 99)
+    system, settings = Gain(), AuditSettings(steps=5, scenarios="brief")
+    policy, executor, seen = GaussianNoise(system, jnp.asarray([0.3])), Shaky(loses=0.2), set()
+    given = executor.outcomes
+    executor.outcomes = lambda chunks: given(seen.update(one.place for one in chunks) or chunks)
+    here = engine.try_scenarios(system, policy, settings)
+    there = engine.try_scenarios(system, policy, settings, executor=executor)
+    assert [without_times(one) for one in here] == [without_times(one) for one in there] and len(here) > 1
+    expected = (
+        "audit:distortions",
+        "rounding:fit_regressions",
+        "attackers:read_batch",
+        "episodes:play_batch",
+    )
+    assert {place.rpartition(".")[2] for place in seen} == set(expected)
+
+
+def without_times(found):
+    return replace(found, attacks=tuple(replace(one, seconds=0.0) for one in found.attacks))
 
 
 def test_a_frontier_by_workers_is_that_of_one_process_and_a_failed_point_costs_only_itself(tmp_path):

@@ -1,5 +1,6 @@
 """Workers by Ray: `make test-ray` runs these in an environment of their own."""
 
+import json
 import os
 import random
 import signal
@@ -74,6 +75,18 @@ def test_workers_killed_at_random_lose_nothing(two):
     done.set()
     killer.join()
     assert [int(one.value["number"]) for one in found] == list(range(24)) and killed
+
+
+def test_a_machine_of_a_cluster_that_ends_costs_what_it_had_at_hand():
+    """In a process of its own, which is not connected to other workers."""
+    words = [sys.executable, "-c", "from tests import ray_probes; ray_probes.lose_a_machine()"]
+    # Ray ends workers where the memory of the machine is nearly full, whoever fills it: not here.
+    environment = os.environ | {"RAY_memory_monitor_refresh_ms": "0", "PYTHONPATH": str(ROOT)}
+    made = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400)
+    assert made.returncode == 0, made.stderr
+    found = json.loads(made.stdout.splitlines()[-1])
+    assert (found["before"], found["after"], found["machines"]) == (2, 1, 2)
+    assert found["same"] == 30 * [True] and found["lost"] >= 1
 
 
 def test_workers_run_programs_of_one_thread(two):

@@ -41,6 +41,10 @@ class WorkerChoice:
             if not self.any:
                 yield InProcess()
                 return
+            import jax
+
+            # While this process compiles, workers may wait; it compiles hundreds of small programs.
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
             with OnRay(self.workers, self.ray) as found:
                 yield found
                 told(found)

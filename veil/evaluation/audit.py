@@ -8,7 +8,7 @@ have the right model of it. All of them give lower bounds.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -71,6 +71,8 @@ from veil.systems.base import Scenario, System, most_steps
 from veil.systems.scenarios import brief_scenarios, nominal, other_scenarios
 from veil.systems.variants import name_of, resolution_of
 from veil.types import Key, as_float64
+
+Made = TypeVar("Made")
 
 SCENARIO_EPISODES = 1024  # test episodes per scenario
 
@@ -155,6 +157,13 @@ class _Job:
             executor=self.executor,
         )
 
+    def one(self, stage: str, function: Callable[..., Made], *given: object) -> Made:
+        """What a function of a module makes of data; a worker's chunk, if there are workers."""
+        if not self.executor.remote:
+            return function(*given)
+        (done,) = run_chunks(self.executor, [Chunk(stage, function, given)])
+        return done.value
+
     def side_by_side(self, *kinds: "list[Stage]") -> list[list[Any]]:
         """The results of stages, kind by kind; one stage compiles while another computes."""
 
@@ -173,20 +182,29 @@ Stage = Callable[[_Job], Any]
 def _audit(job: _Job, given: Record | None, own: dict[str, Attack]) -> Audit:
     """The evaluation, then all other stages side by side: none of them needs another."""
     system, policy, settings = job.system, job.policy, job.settings
-    found = evaluate(
-        system,
-        policy,
-        settings=settings,
-        # A coupling plays episodes again with their private randomness, which a file does not hold.
-        candidates=0 if given is not None and policy.has_memory else None,
-        moments=MOMENTS,
-        records=given,
-        progress=job.progress,
-        store=job.store,
-        executor=job.executor,
-    )
+
+    def evaluated(progress: Progress) -> Evaluation:
+        return evaluate(
+            system,
+            policy,
+            settings=settings,
+            # A coupling plays episodes again with their private randomness, which a file does not hold.
+            candidates=0 if given is not None and policy.has_memory else None,
+            moments=MOMENTS,
+            records=given,
+            progress=progress,
+            store=job.store,
+            executor=job.executor,
+        )
+
+    def attackers_of(_: Progress) -> tuple[Attacker, ...]:
+        return attackers(system, policy, job.law, assisted=settings.assisted)
+
+    both: list[Callable[[Progress], Any]] = [evaluated, attackers_of]
+    at_once = None if job.executor.remote else 1
+    found, those = side_by_side(both, job.progress, job.executor, at_once=at_once)
     records, scored = found.records, found.scored
-    attack_stages = _attack_stages(job, found, own)
+    attack_stages = _attack_stages(job, found, those, own)
     (mismatches, trace, truth), scenarios, results = job.side_by_side(
         [
             lambda job: _mismatches(job, records if given is None else given),
@@ -269,7 +287,9 @@ def _mismatches(job: _Job, records: Record) -> int:
     return int(np.sum(np.asarray(found.value)))
 
 
-def _attack_stages(job: _Job, found: Evaluation, own: dict[str, Attack]) -> list[Stage]:
+def _attack_stages(
+    job: _Job, found: Evaluation, those: tuple[Attacker, ...], own: dict[str, Attack]
+) -> list[Stage]:
     """All attackers of an audit, in the order of the tables; each stage gives a list of results."""
     bounded, settings, records = found.bounder is not None and not found.coupled, job.settings, found.records
     stages = list[Stage]()
@@ -277,7 +297,7 @@ def _attack_stages(job: _Job, found: Evaluation, own: dict[str, Attack]) -> list
         note = found.method + ", three runs" * (found.particles > 0)
         seconds = found.seconds.get("two sides", 0.0)
         stages.append(lambda _: [attack_result("Bayes", "attack", found.forecast, seconds, note)])
-    for attacker in attackers(job.system, job.policy, job.law, assisted=settings.assisted):
+    for attacker in those:
         stages.append(lambda job, one=attacker: [job.attack(one, records)])
     if bounded and settings.assisted:
         together = several_episodes(found.forecast)
@@ -296,10 +316,8 @@ def _trained(job: _Job, records: Record) -> list[AttackResult]:
     made = job.play(job.policy, nominal(job.system), numbers, "playing to train")
     index, note = np.asarray(made.index), f"{len(numbers)} transcripts"
     found = [Attacker("last digits", "attack", lambda _: digits, note=note)]
-    digits = count_digits(job.system, made.public, index, secrets)
-    if job.settings.steps > 1:
-        regressions = fit_regressions(made.public, index, secrets)
-        found.append(Attacker("regression bank", "attack", lambda _: regressions, note=note))
+    digits = job.one("counting digits", count_digits, job.system, made.public, index, secrets)
+    found += _regressions(job, made, secrets, "fitting regressions")
     return [job.attack(attacker, records, began=began) for attacker in found]
 
 
@@ -339,10 +357,8 @@ def learned_attack(job: _Job, scenario: Scenario, records: Record) -> AttackResu
     prior, validation = scenario.plant.prior, max(64, size // 8)
     key, stage = evaluation_keys(job.settings.seed).training, "training an attacker"
     if job.executor.remote:
-        shared = (*played(jnp.arange(size + validation)), prior, size, validation, key)
-        ((attack, training),) = (
-            one.value for one in run_chunks(job.executor, [Chunk(stage, train_on, shared)])
-        )
+        made = (*played(jnp.arange(size + validation)), prior, size, validation, key)
+        attack, training = job.one(stage, train_on, *made)
     else:
         attack, training = train_attack(
             played,
@@ -424,25 +440,31 @@ def attack_briefly(job: _Job, scenario: Scenario) -> ScenarioResult:
     played = job.play(job.policy, scenario, np.concatenate([some, numbers]), f"playing: {scenario.name}")
     made = select_episodes(played, np.arange(len(some)))
     records = select_episodes(played, np.arange(len(some), len(some) + len(numbers)))
-    results = [job.attack(one, records, plant, began=began) for one in _regressions(made, secrets)]
-    true = _distortion(plant, records)
+    regressions = _regressions(job, made, secrets, f"fitting regressions: {scenario.name}")
+    results = [job.attack(one, records, plant, began=began) for one in regressions]
+    true = job.one(f"measuring distortion: {scenario.name}", distortions, plant, records)
     prior = np.exp(log_prior_of(plant))
     return _scenario_result(scenario, np.asarray(true), np.asarray(records.index), prior, results)
 
 
 @eqx.filter_jit
-def _distortion(plant: System, records: Record) -> Float[Array, " E"]:
-    """The mean distortion of each episode."""
+def distortions(plant: System, records: Record) -> Float[Array, " E"]:
+    """The mean distortion of each episode.
+
+    Args:
+        plant: where they were played.
+        records: the episodes.
+    """
     return jax.vmap(lambda one: jnp.mean(jax.vmap(plant.distortion)(one.states[:-1], one.public.shared)))(
         records
     )
 
 
-def _regressions(made: Record, secrets: int) -> list[Attacker]:
+def _regressions(job: _Job, made: Record, secrets: int, stage: str) -> list[Attacker]:
     """Regressions fitted to these transcripts; nobody where a run has one step."""
     if made.public.shared.shape[1] < 2:
         return []
-    bank = fit_regressions(made.public, np.asarray(made.index), secrets)
+    bank = job.one(stage, fit_regressions, made.public, np.asarray(made.index), secrets)
     note = f"{len(made.index)} transcripts"
     return [Attacker("regression bank", "attack", lambda _: bank, note=note)]
 
@@ -468,7 +490,8 @@ def attack_in_full(job: _Job, scenario: Scenario) -> ScenarioResult:
     results = [learned_attack(job, scenario, found.records)]
     some, began = TRAINING + np.arange(episode_count(BRIEF_TRANSCRIPTS, secrets)), time.monotonic()
     made = job.play(policy, scenario, some, "playing to train")
-    results += [job.attack(one, found.records, plant, began=began) for one in _regressions(made, secrets)]
+    regressions = _regressions(job, made, secrets, f"fitting regressions: {scenario.name}")
+    results += [job.attack(one, found.records, plant, began=began) for one in regressions]
     if found.bounder is not None and not found.coupled:
         seconds = found.seconds.get("two sides", 0.0)
         results.append(attack_result("exact reader", "attack", found.forecast, seconds, found.method))

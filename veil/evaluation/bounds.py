@@ -65,6 +65,10 @@ from veil.systems.variants import SamePlant
 from veil.traced import moved_numbers
 from veil.types import Answer, External, Key, Noise, Scalar, Shared, State
 
+TOGETHER = 4  # episodes that are taken on at once, at most
+
+IN_CACHE = 4096  # particles at once, at most: then the arrays of a step fit a processor's own cache of 1 MB
+
 
 def two_sided_bound(
     swarm: ParticleFilter, record: Record, length: Int[Array, ""], *, key: Key, apart: bool = False
@@ -140,6 +144,11 @@ class LeakageBounder(eqx.Module):
         """Per secret; 0, unless it runs particle filters."""
         return 0
 
+    @property
+    def together(self) -> int:
+        """Episodes that are taken on at once."""
+        return TOGETHER
+
     @abc.abstractmethod
     def bound(
         self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
@@ -170,6 +179,12 @@ class ParticleBounder(LeakageBounder):
     def particles(self) -> int:
         """Number of particles per secret."""
         return self.filter.particles
+
+    @property
+    def together(self) -> int:
+        """As many as fit a processor's cache with the particles of all secrets and runs."""
+        apiece = APART * (len(self.filter.system.prior.secrets) + 1) * self.particles
+        return max(1, min(TOGETHER, IN_CACHE // apiece))
 
     def bound(
         self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool
@@ -592,6 +607,11 @@ class ToldBounder(LeakageBounder):
     def particles(self) -> int:
         """Those of the inner bound."""
         return self.reads.particles
+
+    @property
+    def together(self) -> int:
+        """As many as the inner bound takes."""
+        return self.reads.together
 
     def bound(
         self, record: Record, length: Int[Array, ""], *, play_key: Key, key: Key, apart: bool

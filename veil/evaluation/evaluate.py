@@ -67,8 +67,6 @@ from veil.systems.base import Scenario, System
 from veil.systems.scenarios import nominal
 from veil.types import Key, as_float64
 
-TOGETHER = 4  # episodes that a particle filter takes on at once: what fits a processor's cache
-
 HOPELESS = 8.0  # times the widest allowed: then four times as many particles would not help
 
 PILOTS = 64  # episodes on which the bounder is chosen
@@ -306,23 +304,31 @@ def evaluate(
 
             return min(ways, key=charge)
 
-        if records is None:
+        def episodes(_: Progress) -> tuple[Record, np.ndarray]:
+            """The episodes, and their numbers."""
+            if records is not None:
+                return as_float64(records), first_episode + np.arange(len(records.index))
             numbers = first_episode + np.arange(episode_count(settings.episodes, len(log_prior)))
-            records = played(numbers, "playing")
-        else:
-            records = as_float64(records)
-            numbers = first_episode + np.arange(len(records.index))
-        index = np.asarray(records.index)
-        unbounded = candidates == 0 or float(where.error) > 0
-        bounders = tuple([] if unbounded else bounder_candidates(plant, seen, where.believed))[:candidates]
-        # Exact methods never fail, and where one way is asked for there are no pilots to choose a reader by.
-        told = not unbounded and candidates != 1 and all(one.method == "filter" for one in bounders)
-        readers = told_bounders(plant, seen) if told else ()
+            return played(numbers, "playing"), numbers
+
+        def ways(_: Progress) -> tuple[tuple[LeakageBounder, ...], tuple[ToldBounder, ...]]:
+            """How the leakage may be bounded, and who may be told more."""
+            unbounded = candidates == 0 or float(where.error) > 0
+            found = tuple([] if unbounded else bounder_candidates(plant, seen, where.believed))[:candidates]
+            # Exact methods never fail, and where one way is asked for there are no pilots to choose by.
+            told = not unbounded and candidates != 1 and all(one.method == "filter" for one in found)
+            return found, told_bounders(plant, seen) if told else ()
+
+        # Elsewhere, what others compute is waited for by another thread.
+        at_once = None if executor is not None and executor.remote else 1
+        both: list[Callable[[Progress], Any]] = [episodes, ways]
+        (every, numbers), (bounders, readers) = side_by_side(both, progress, executor, at_once=at_once)
+        index = np.asarray(every.index)
         looks, jobs = _looks(len(index), settings), list[Callable[[Progress], Any]]()
         jobs.append(lambda _: choose(bounders, readers))
         if len(bounders) > 1 and executor is not None and executor.remote and executor.workers > 1:
             # The other workers would wait for the pilot: they begin with the way that is mostly chosen.
-            some, stage = select_episodes(records, np.arange(looks[0])), f"{bounders[0].name}, {looks[0]}"
+            some, stage = select_episodes(every, np.arange(looks[0])), f"{bounders[0].name}, {looks[0]}"
             first = (bounders[0], some, numbers[: looks[0]], settings.steps, f"{stage} of {len(index)}")
             jobs.append(lambda _: bounded(*first))
         choice, *ahead = side_by_side(jobs, progress, executor, at_once=len(jobs))
@@ -330,11 +336,11 @@ def evaluate(
         ahead = ahead if bounder is next(iter(bounders), None) else []
 
         def read(
-            some: Record, numbers: np.ndarray, length: int, stage: str
+            some: Record, numbers: np.ndarray, length: int, stage: str, found: TwoSidedBound | None = None
         ) -> tuple[TwoSidedBound, TwoSidedBound]:
             """Both sides of these episodes, and of the reader; twice the same where no reader is asked."""
             assert bounder is not None
-            found = ahead.pop() if ahead else bounded(bounder, some, numbers, length, stage)
+            found = found or bounded(bounder, some, numbers, length, stage)
             failed = upper_scores(found, np.asarray(some.index), log_prior).bad
             if reader is None or not (choice.always or failed.any()):
                 return found, found
@@ -345,34 +351,46 @@ def evaluate(
             told = None if reader is None else Told(sides[1], choice.always)
             return score(sides[0], index, log_prior, method=bounder.method, planned=planned, told=told)
 
-        bound, scored, times = None, unknown(index, log_prior), ()
-        if bounder is not None:
-            blocks = list[tuple[TwoSidedBound, TwoSidedBound]]()
-            for rows in (np.arange(*ends) for ends in pairwise((0, *looks))):  # until that is enough
+        def read_blocks(_: Progress) -> tuple[Scored, TwoSidedBound]:
+            """All episodes, or the first ones, until that is enough."""
+            assert bounder is not None
+            blocks, ready = list[tuple[TwoSidedBound, TwoSidedBound]](), iter(ahead)
+            for rows in (np.arange(*ends) for ends in pairwise((0, *looks))):
                 stage = f"{bounder.name}, {rows[-1] + 1} of {len(index)}"
-                blocks.append(read(select_episodes(records, rows), numbers[rows], settings.steps, stage))
+                some = select_episodes(every, rows)
+                blocks.append(read(some, numbers[rows], settings.steps, stage, next(ready, None)))
                 sides = jax.tree.map(lambda *leaves: np.concatenate(leaves), *blocks)
-                scored, bound = scored_by(sides, index[: rows[-1] + 1], len(index)), sides[0]
+                scored = scored_by(sides, index[: rows[-1] + 1], len(index))
                 narrow = scored.leakage.high - scored.leakage.low <= settings.interval
-                late = time.monotonic() - began > settings.seconds
-                if narrow or late:
-                    break
-            index = index[: len(scored.forecast.index)]
-            records = select_episodes(records, np.arange(len(index)))
-            rows = np.arange(min(EPISODE_BLOCK, len(index)))
-            some = select_episodes(records, rows)
-            for length in sorted({-(-settings.steps * part // moments) for part in range(1, moments)}):
-                if length < settings.steps:
-                    found = read(some, numbers[rows], length, f"first {length} releases")
-                    times = (*times, AtStep(length, scored_by(found, index[rows], 0).leakage))
+                if narrow or time.monotonic() - began > settings.seconds or rows[-1] + 1 == len(index):
+                    return scored, sides[0]
+            raise AssertionError("the last block has the last episode")
+
+        first_rows = np.arange(looks[0])[:EPISODE_BLOCK]
+
+        def read_first(length: int) -> AtStep:
+            """The first releases of the first episodes."""
+            some, stage = select_episodes(every, first_rows), f"first {length} releases"
+            sides = read(some, numbers[first_rows], length, stage)
+            return AtStep(length, scored_by(sides, index[first_rows], 0).leakage)
+
+        stages = list[Callable[[Progress], Any]]()
+        stages.append(lambda _: use_of(plant, every, progress, executor))
+        if bounder is not None:
+            lengths = sorted({-(-settings.steps * part // moments) for part in range(1, moments)})
+            early = [lambda _, it=length: read_first(it) for length in lengths if length < settings.steps]
+            stages += [read_blocks, *early]
+        used, *read_by = side_by_side(stages, progress, executor, at_once=at_once)
+        scored, bound = read_by[0] if read_by else (unknown(index, log_prior), None)
+        kept = np.arange(len(scored.forecast.index))
 
         return Evaluation(
-            records=records,
+            records=select_episodes(every, kept),
             bounder=bounder,
             bound=bound,
             scored=scored,
-            times=(*times, AtStep(settings.steps, scored.leakage)),
-            use=use_of(plant, records, progress, executor),
+            times=(*read_by[1:], AtStep(settings.steps, scored.leakage)),
+            use=jax.tree.map(lambda leaf: leaf[kept], used),
             seconds=seconds,
             reader=reader,
         )
@@ -450,4 +468,4 @@ def bound_batch(
         own, mine = private_key(play_key, number), jr.fold_in(key, number)
         return bounder.bound(record, length, play_key=own, key=mine, apart=apart)
 
-    return jax.lax.map(one, (records, numbers), batch_size=TOGETHER)
+    return jax.lax.map(one, (records, numbers), batch_size=bounder.together)

@@ -33,9 +33,11 @@ POLL = 0.5  # seconds after which Ctrl-C is noticed, and machines are counted ag
 
 TASK_SECONDS = 0.5  # that short chunks are sent together for: what a lost worker costs at most, or its chunk
 
-TASK_BYTES = 10_000_000  # that they bring along or give, at most
+TASK_BYTES = 20_000_000  # that they bring along or give, at most
 
 LEAST_SECONDS = 0.25  # of a task, if there are chunks enough: shorter ones cost more to hand out
+
+FIRST_SECONDS = 4.0  # after which a worker gives back what is left of a task whose chunks nobody knows yet
 
 SHARES = 3  # tasks per worker that the rest of a stage is cut into, so that all end at the same time
 
@@ -70,7 +72,7 @@ class OnRay(Executor):
         if not address and workers < 1:
             raise ExecutorError("Give at least 1 worker, or the address of a cluster.")
         self._ray, self._processors = ray, set[str]()
-        self._counted, self._workers, self._open = -math.inf, 1, dict[int, dict[Any, list[int]]]()
+        self._counted, self._workers, self._open = -math.inf, 1, dict[int, dict[Any, _Task]]()
         environment, outside = worker_environment(here=not address), dict(os.environ)
         given: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address:
@@ -117,35 +119,38 @@ class OnRay(Executor):
     def outcomes(self, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Outcome]]:
         """As workers finish; a few more tasks than workers are on their way."""
         ray, sent, pace = self._ray, _Sent(self._ray), _Pace()
-        waiting, on_its_way = deque(enumerate(chunks)), dict[Any, list[int]]()
+        waiting, on_its_way = deque(enumerate(chunks)), dict[Any, _Task]()
         self._open[id(on_its_way)] = on_its_way
         try:
             while waiting or on_its_way:
                 self.check()
-                while waiting and len(on_its_way) < pace.ahead(self.workers, self._others(on_its_way)):
-                    some = _next_task(waiting, pace.together(len(waiting), self.workers))
-                    first = some[0][1]
-                    try:
-                        shared, own = sent.shared(first), messages.pack([chunk.own() for _, chunk in some])
-                    except messages.UNSENDABLE as error:
-                        raise ExecutorError(f"{first.label} cannot be sent to a worker: {error}") from error
+                while waiting:
+                    free = pace.free(self.workers, self._others(on_its_way), len(on_its_way))
+                    if free < 1:
+                        break
+                    if not pace.known:  # the first to be sent tells how heavy they are
+                        pace.weigh(len(sent.own([waiting[0][1]])[0]))
+                    some = _next_task(waiting, pace.together(len(waiting), self.workers, free))
+                    first, seconds = some[0][1], math.inf if pace.known else FIRST_SECONDS
+                    shared, own = sent.shared(first), sent.own([chunk for _, chunk in some])
                     pace.weigh(len(own[0]) / len(some))
-                    ref = self._remote.remote(self._ours, first.place, shared, own)
-                    on_its_way[ref] = [place for place, _ in some]
+                    on_its_way[self._remote.remote(self._ours, first.place, shared, own, seconds)] = some
                 for ready in ray.wait(list(on_its_way), timeout=POLL)[0]:
-                    places = on_its_way.pop(ready)
-                    yield from zip(places, self._outcomes(ready, len(places), pace), strict=True)
+                    some = on_its_way.pop(ready)
+                    found = self._outcomes(ready, len(some), pace)
+                    waiting.extendleft(reversed(some[len(found) :]))  # what the worker gave back
+                    yield from ((place, outcome) for (place, _), outcome in zip(some, found, strict=False))
         finally:
             del self._open[id(on_its_way)]
             for ref in on_its_way:
                 ray.cancel(ref, force=True)
 
-    def _others(self, mine: dict[Any, list[int]]) -> int:
+    def _others(self, mine: "dict[Any, _Task]") -> int:
         """Tasks of other stages that are on their way."""
         return sum(len(each) for each in list(self._open.values()) if each is not mine)
 
     def _outcomes(self, ready: Any, count: int, pace: "_Pace") -> Sequence[Outcome]:
-        """What became of each chunk of a task."""
+        """What became of each chunk of a task, or of the first ones, if its worker gave back the others."""
         try:
             answer = self._ray.get(ready)
         except self._ray.exceptions.RayTaskError as error:
@@ -172,7 +177,11 @@ class OnRay(Executor):
         self._ray.shutdown()
 
 
-def _next_task(waiting: deque[tuple[int, Chunk]], most: int) -> list[tuple[int, Chunk]]:
+# Chunks that are sent together, with their places in the sequence.
+_Task = list[tuple[int, Chunk]]
+
+
+def _next_task(waiting: deque[tuple[int, Chunk]], most: int) -> _Task:
     """Take so many chunks, or fewer: those of a task share their function and its first arguments."""
     found = [waiting.popleft()]
     first = found[0][1]
@@ -185,10 +194,19 @@ def _next_task(waiting: deque[tuple[int, Chunk]], most: int) -> list[tuple[int, 
 
 
 class _Pace:
-    """How many chunks of a stage make a task: at first one, then as many as take `TASK_SECONDS`."""
+    """How many chunks of a stage make a task: as many as take `TASK_SECONDS`.
+
+    The first worker that computes some of a stage compiles its program, so that it is given many. It gives
+    back those that it has not begun after `FIRST_SECONDS`. A short stage is computed by that worker alone.
+    """
 
     def __init__(self) -> None:
         self._seconds, self._bytes = math.inf, 1.0
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what a chunk takes."""
+        return math.isfinite(self._seconds)
 
     def took(self, seconds: float) -> None:
         """Note what a chunk took. The least counts, because the first of each worker compiles."""
@@ -198,21 +216,30 @@ class _Pace:
         """Note how many bytes a chunk brings along, or gives."""
         self._bytes = max(self._bytes, size)
 
-    def together(self, left: int, workers: int) -> int:
-        """How many of the chunks that are left make the next task."""
+    def together(self, left: int, workers: int, free: int) -> int:
+        """How many of the chunks that are left make the next task.
+
+        Args:
+            left: chunks.
+            workers: that there are.
+            free: tasks that may be sent now.
+        """
+        if not self.known:
+            return max(1, min(-(-left // free), int(TASK_BYTES / self._bytes)))
         share = max(left / (SHARES * workers), LEAST_SECONDS / self._seconds)
         return max(1, int(min(TASK_SECONDS / self._seconds, TASK_BYTES / self._bytes, share)))
 
-    def ahead(self, workers: int, others: int) -> int:
-        """How many tasks may be on their way.
+    def free(self, workers: int, others: int, mine: int) -> int:
+        """How many tasks may be sent now.
 
         Until it is known what a chunk takes, no more than there are idle workers: each of them would compile.
 
         Args:
             workers: that there are.
             others: tasks of other stages on their way.
+            mine: tasks of this stage on their way.
         """
-        return workers + 2 if math.isfinite(self._seconds) else max(1, workers - others)
+        return (workers + 2 if self.known else max(1, workers - others)) - mine
 
 
 class _Sent:
@@ -224,9 +251,23 @@ class _Sent:
     def shared(self, chunk: Chunk) -> Any:
         if id(chunk.shared) not in self._sent:
             if chunk.function.__module__ == "__main__":
-                raise messages.UnsendableError("its function is part of the script that runs; import it.")
-            self._sent[id(chunk.shared)] = self._ray.put(messages.pack(chunk.shared))
+                raise ExecutorError(
+                    f"{chunk.label} cannot be sent to a worker: "
+                    "its function is part of the script that runs; import it."
+                )
+            self._sent[id(chunk.shared)] = self._ray.put(_packed(chunk, chunk.shared))
         return self._sent[id(chunk.shared)]
+
+    def own(self, chunks: Sequence[Chunk]) -> tuple[bytes, messages.Sources]:
+        """Packed list of the other arguments of each chunk."""
+        return _packed(chunks[0], [chunk.own() for chunk in chunks])
+
+
+def _packed(chunk: Chunk, thing: object) -> tuple[bytes, messages.Sources]:
+    try:
+        return messages.pack(thing)
+    except messages.UNSENDABLE as error:
+        raise ExecutorError(f"{chunk.label} cannot be sent to a worker: {error}") from error
 
 
 def worker_environment(*, here: bool) -> dict[str, str]:
@@ -246,7 +287,7 @@ def worker_environment(*, here: bool) -> dict[str, str]:
         folder = getattr(jax.config, "jax_compilation_cache_dir", None)
         if folder:
             found["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-            found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+            found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"  # every worker would compile again
     return found
 
 
@@ -261,15 +302,20 @@ def compute_packed(
     place: str,
     shared: tuple[bytes, messages.Sources],
     own: tuple[bytes, messages.Sources],
+    seconds: float = math.inf,
 ) -> dict[str, Any]:
     """Compute the chunks of a task in this worker; the answer says what became of each.
+
+    If it takes long, only the first ones are computed, and the answer is shorter than the task.
 
     Args:
         expected: versions of the process that asks.
         place: of the function, as MODULE:NAME.
         shared: packed arguments of all chunks of a stage.
         own: packed list of the other arguments of each chunk.
+        seconds: after which no further chunk is begun.
     """
+    began = time.monotonic()
     if messages.versions() != expected:
         return {"versions": messages.versions()}
     try:
@@ -280,7 +326,11 @@ def compute_packed(
         function = messages.named(module, name)
     except Exception as error:  # whatever a file of the user's does
         return {"reason": reason_of(error)}
-    found = [_computed(Chunk("", function, first, partial(tuple, rest))) for rest in rests]
+    found = list[dict[str, Any]]()
+    for rest in rests:
+        if found and time.monotonic() - began > seconds:
+            break
+        found.append(_computed(Chunk("", function, first, partial(tuple, rest))))
     return {"chunks": found, "where": messages.process_name(), "processor": messages.processor()}
 
 
