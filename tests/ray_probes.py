@@ -61,7 +61,7 @@ def threads(number):
 
 def slow_draw(number, seconds):
     """Random numbers of this chunk, and the machine of a cluster that drew them."""
-    import ray
+    import ray  # pyright: ignore[reportMissingImports]
 
     time.sleep(float(seconds))
     where = ray.get_runtime_context().get_node_id() if ray.is_initialized() else "here"
@@ -75,7 +75,7 @@ def slow_draws(executor: Executor, seconds: float):
 
 def lose_a_machine() -> None:
     """Two machines of a cluster, both of them this one; the second ends when ten chunks are there."""
-    from ray.cluster_utils import Cluster
+    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
     given = {"num_cpus": 1, "object_store_memory": 80_000_000}
     cluster = Cluster(initialize_head=True, head_node_args={**given, "include_dashboard": False})

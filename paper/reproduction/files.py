@@ -150,7 +150,7 @@ PICTURES = ("figure_?_*.png", "learning_curves.png", "printed_learner.png", "dis
 
 
 def publish(paths: list[Path], folder: Path) -> list[Path]:
-    """Copy RESULTS.md, results.json and the pictures; links stay right, and pictures of old reproductions go."""
+    """Copy RESULTS.md, results.json and the pictures; links stay right, old pictures of it go."""
     place = folder / "pictures"
     place.mkdir(parents=True, exist_ok=True)
     pictures = [path for path in paths if path.suffix == ".png"]

@@ -58,6 +58,7 @@ def test_the_estimate_of_a_linear_loop_is_least_squares_with_its_standard_error(
     assert found.family.order == 0 and not found.family.heavy
     assert abs(one.value - slope) < 1e-4 * error
     assert abs(one.standard_error / error - 1) < 1e-3
+    assert one.interval is not None
     assert np.allclose(one.interval, slope + 1.96 * error * np.array([-1, 1]), atol=2e-3 * error)
     assert not one.skewed
     assert abs(found.noise[0].value - np.sqrt(rest @ rest / len(goal))) < 1e-3
@@ -322,10 +323,10 @@ def test_a_law_that_is_near_is_found_more_often_by_its_differences_than_by_its_g
             )
             p = stats.norm.sf(score)
             if wrong:
-                rejected["by score"] += p < level
-                rejected["by gain"] += np.exp(-np.sum(z * apart - 0.5 * apart**2)) < level
+                rejected["by score"] += int(p < level)
+                rejected["by gain"] += int(np.exp(-np.sum(z * apart - 0.5 * apart**2)) < level)
             else:
-                rejected["right"] += p < level
+                rejected["right"] += int(p < level)
     error = 3 * np.sqrt(level / 500)
     assert abs(rejected["right"] / 500 - level) < error, rejected
     assert rejected["by score"] > rejected["by gain"] + 50, rejected

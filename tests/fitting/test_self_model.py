@@ -125,7 +125,7 @@ def test_a_coarse_sensor_has_the_likelihood_of_quadrature_over_the_hidden_state(
         return float(np.sum(np.asarray(log_scores(likelihood, here)[0])[: steps - 1]))
 
     sizes = np.array([0.97, 1.0, 1.03]) * sd
-    heights = np.array([[f(size) for size in sizes] for f in (truth, found)])
+    heights = np.array([[float(f(size)) for size in sizes] for f in (truth, found)])
     assert abs(heights[0] - heights[1]).max() < 0.5, heights
     slopes = heights @ [-1.0, 0.0, 1.0] / 0.06  # by the log of the noise
     curve = -heights[0] @ [1.0, -2.0, 1.0] / 0.03**2

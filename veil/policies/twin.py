@@ -270,7 +270,7 @@ class Twin(PlainPolicy):
         quiet = jax.lax.scan(step, start, external)[1]
         return jnp.concatenate([jnp.zeros(1, bool), quiet[:-1]])
 
-    def kernel(self, features: Features, external: External, time: Time) -> "TwinKernel":
+    def kernel(self, features: Features, external: External, time: Time) -> MemoryKernel:
         """The same kernel at every step."""
         del features, external, time
         return TwinKernel(self)
