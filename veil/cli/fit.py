@@ -75,6 +75,10 @@ class Fit:
             store = Store(self.folder, mark)
             with self.where.executor() as executor, progress() as report:
                 found = fit(system, logs, self.extent, store=store, progress=report, executor=executor)
+        except KeyboardInterrupt:
+            kept = f"Stopped. Finished individuals are kept in {self.folder}; the same command goes on."
+            print(kept, file=sys.stderr)
+            sys.exit(130)
         except (Mistake, RecordingError, OSError) as mistake:
             complain("fit", mistake)
         (self.folder / OWNER).write_text(mark, encoding="utf-8")

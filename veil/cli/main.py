@@ -34,6 +34,8 @@ Example: `veil audit platoon --policy noise --sd 0.25 0.43`
 
 Made = TypeVar("Made")
 
+STOPPED = 130  # exit code after Ctrl-C
+
 
 @runtime_checkable
 class Command(Protocol):
@@ -49,6 +51,15 @@ def main(arguments: list[str] | None = None) -> None:
         run_command(sys.argv[1:] if arguments is None else arguments)
     except BrokenPipeError:
         pass
+    except SystemExit as end:
+        if (
+            arguments is None and end.code == STOPPED
+        ):  # threads of XLA may still run: Python would crash as it ends
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(STOPPED)
+        raise
     finally:
         try:
             sys.stdout.flush()
@@ -107,7 +118,7 @@ def execute(name: str, kind: type[Command], arguments: list[str]) -> None:
         complain(name, error)
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(STOPPED)
 
 
 def parse(arguments: list[str]) -> Command:
