@@ -412,10 +412,10 @@ def stream(how: str, history: int, steps: int, episodes: int) -> dict[str, Any]:
         made = [fitted(plant, plant, k, history, k)[0] for k in range(len(owners))]
     else:
         middle = jnp.exp(plant.prior.log_masses) @ owners
-        made = [
-            one.learn(*history_of(plant, k, history, k))[0]
-            for k, one in enumerate(learners(jnp.broadcast_to(middle, owners.shape)))
-        ]
+        made = []
+        for k, one in enumerate(learners(jnp.broadcast_to(middle, owners.shape))):
+            states, external = history_of(plant, k, history, k)
+            made.append(one.learn(states[:-1], external)[0])
     return told_in(plant, made, PREROLL, steps, episodes)
 
 
