@@ -8,7 +8,7 @@ the sentences with numbers are made from `learning.json`.
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,17 +139,22 @@ class Study:
     """folder for the trainings, audits and points; what is there is not made again"""
 
     def run(self) -> None:
-        """Make what is missing, and write."""
-        content = {
-            "version": __version__,
-            "unit": "nats",
-            "trained": {start: trained(start, self.folder) for start in STARTS},
-            "frontier": frontier(self.folder / "frontier"),
-            "gain": smaller(Wins(self.folder), "learning_wins.json"),
-            "robust": smaller(Robust(self.folder, episodes=256, updates=100, weights=(80.0,)), "robust.json"),
+        """Make what is missing, and write after each part; the frontier, which takes an hour, comes last."""
+        content = {"version": __version__, "unit": "nats"}
+        if self.out.exists():
+            content = json.loads(self.out.read_text(encoding="utf-8"))
+        robust = Robust(self.folder, episodes=256, updates=100, weights=(80.0,))
+        parts: dict[str, Callable[[], Any]] = {
+            "trained": lambda: {start: trained(start, self.folder) for start in STARTS},
+            "gain": lambda: smaller(Wins(self.folder), "learning_wins.json"),
+            "robust": lambda: smaller(robust, "robust.json"),
+            "frontier": lambda: frontier(self.folder / "frontier"),
         }
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.out, content)
+        for name, make in parts.items():
+            if name not in content:
+                content[name] = make()
+                write_json(self.out, content)
 
 
 def read() -> dict[str, Any]:
@@ -225,9 +230,14 @@ def robust_table(content: dict[str, Any]) -> str:
 
 
 def tables(content: dict[str, Any]) -> Sequence[str]:
-    """All that stands in docs/learning.md."""
-    makers = (trained_table, frontier_table, frontier_words, gain_table, robust_table)
-    return [make(content) for make in makers]
+    """All that stands in docs/learning.md, of the parts that were measured."""
+    makers: dict[str, Sequence[Callable[[dict[str, Any]], str]]] = {
+        "trained": (trained_table,),
+        "frontier": (frontier_table, frontier_words),
+        "gain": (gain_table,),
+        "robust": (robust_table,),
+    }
+    return [make(content) for part, some in makers.items() if part in content for make in some]
 
 
 if __name__ == "__main__":
