@@ -54,7 +54,7 @@ ROBUST = {
 
 PLANTS = {
     "as modelled": "as modelled",
-    "misjudged secret": "secrets mistaken by 20 %",
+    "secret mistaken by 20%": "secrets mistaken by 20 %",
     "idm drivers": "IDM drivers",
     "coloured noise": "coloured noise",
 }
@@ -208,7 +208,7 @@ def gain_table(content: dict[str, Any]) -> str:
     by_name = {one["name"]: one for one in content["gain"]}
     for name, title in WINS.items():
         one = by_name[name]
-        leakage = f"{max(one['lower'], 0.0):.3f} to {one['upper']:.3f}"
+        leakage = f"{max(one['lower'], 0.0):.3f} to {max(one['upper'], 0.0):.3f}"
         above = "" if name == "learned" else f"{one['above']:.2f} ± {one['error']:.2f}"
         parts = (f"{one[part]:.2f}" for part in ("distortion", "cost", "total"))
         rows.append((title, leakage, *parts, above))

@@ -11,6 +11,7 @@ from paper import (
     study_control,
     study_fitting,
     study_learned_twin,
+    study_learning,
     study_linkage,
     study_long_training,
     study_readings,
@@ -66,6 +67,19 @@ def test_the_page_of_results_says_what_its_file_says(results):
 def test_the_table_of_learners_is_that_of_the_reproduction(results):
     page = text_of("docs/learning.md")
     assert pages.learning_table(results) in page and pages.learning_words(results) in page
+
+
+def test_the_measurements_of_learning_are_those_of_their_study():
+    content, page = study_learning.read(), text_of("docs/learning.md")
+    assert all(part in page for part in study_learning.tables(content))
+    assert {"trained", "gain", "robust"} <= set(content)
+    by_way = {(one["kind"], one["value"]): one for one in content["robust"]}
+    worst = {way: max(high for _, high, _ in one["plants"].values()) for way, one in by_way.items()}
+    assert worst["robust", 80.0] < 0.25 * worst["transport", 0.05]
+    assert by_way["robust", 80.0]["distortion"] == pytest.approx(1.0, abs=0.05)
+    known = decimals("\n".join(study_learning.tables(content)))
+    section = page[page.index("## Measured on the platoon") : page.index("## A learner of your own")]
+    assert decimals(prose(section)) <= known | {"1.386", "0.2", "0.5", "0.05", "1.0", "0.9", "0.75"}
 
 
 def test_the_tables_of_audits_are_those_of_their_study():
