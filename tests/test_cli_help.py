@@ -18,7 +18,7 @@ from veil.registry import POLICIES
 
 LINES, COLUMNS, SECONDS = 50, 100, 0.5
 # Flags of a broker; flags that say how a file is written; flags of workers, and of several trainings.
-LONGEST = {"share": 74, "measure": 64, "audit": 55, "train": 58}
+LONGEST = {"share": 76, "measure": 65, "audit": 56, "train": 58}
 
 
 def kind(command):
