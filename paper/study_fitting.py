@@ -135,7 +135,7 @@ def recordings(cell: Cell) -> "tuple[System, Iterator[tuple[np.ndarray, Recordin
     from veil.systems.battery import drive_cycle
     from veil.systems.building import winter_month
     from veil.systems.driver import stop_and_go
-    from veil.systems.scenarios import true_data_path
+    from veil.systems.probes import true_data_path
     from veil.systems.variants import WithPrior
     from veil.types import as_float64
 

@@ -56,7 +56,7 @@ from veil.results.fit import Family, Fit, Individual
 from veil.systems import Driver, System, with_resolution
 from veil.systems.base import Scenario, finite_prior
 from veil.systems.driver import stop_and_go
-from veil.systems.scenarios import true_data_path
+from veil.systems.probes import true_data_path
 from veil.systems.variants import WithNoise
 from veil.types import as_float64
 

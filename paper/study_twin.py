@@ -39,7 +39,7 @@ from veil.step import Record, Transcript
 from veil.systems import IdmPlatoon, Platoon, System, WithColouredNoise
 from veil.systems.base import Field, Prior, Scenario, finite_prior
 from veil.systems.platoon import fit_gains
-from veil.systems.scenarios import true_data_path
+from veil.systems.probes import true_data_path
 from veil.systems.variants import Variant, WithNoise, WithPrior
 from veil.types import External, Secret, State, as_float64
 

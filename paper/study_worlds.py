@@ -45,7 +45,8 @@ from veil.systems import Battery, Building, Platoon, Series, System
 from veil.systems.base import Prior, Scenario
 from veil.systems.battery import drive_cycle
 from veil.systems.building import winter_month
-from veil.systems.scenarios import brief_scenarios, noise_by_secret, nominal, true_data_path
+from veil.systems.probes import true_data_path
+from veil.systems.scenarios import brief_scenarios, noise_by_secret, nominal
 from veil.systems.variants import WithNoise, WithPrior
 from veil.types import Key, as_float64
 

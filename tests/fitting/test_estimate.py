@@ -381,7 +381,7 @@ def test_where_the_likelihood_is_no_parabola_intervals_invert_the_likelihood_rat
 def drivers():
     """Two drivers of the Intelligent Driver Model, and the fit of another law of motion to them."""
     from veil.systems.driver import stop_and_go
-    from veil.systems.scenarios import true_data_path
+    from veil.systems.probes import true_data_path
 
     quiet = Driver(series=stop_and_go(701), coloured_sd=0.02, acceleration_sd=0.02)
     plant, logs = IdmDriver(quiet), []

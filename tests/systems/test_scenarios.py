@@ -31,6 +31,7 @@ from veil.systems import (
 )
 from veil.systems.base import Scenario
 from veil.systems.platoon import coloured_noise, fit_gains
+from veil.systems.probes import true_data_path
 from veil.systems.scenarios import (
     brief_scenarios,
     misjudged_secret,
@@ -40,7 +41,6 @@ from veil.systems.scenarios import (
     secrets_between,
     secrets_outside,
     telling_start,
-    true_data_path,
 )
 
 GAIN = Gain(finite_prior([0.3, 0.6, 0.9]))

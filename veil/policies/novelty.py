@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from veil.systems.base import System
-from veil.systems.probes import evaluate
-from veil.systems.scenarios import true_data_path
+from veil.systems.probes import evaluate, true_data_path
 from veil.types import External, Scalar
 
 EPISODES, STEPS = 64, 200  # of the public simulation

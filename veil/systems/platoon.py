@@ -19,8 +19,7 @@ from veil import linalg
 from veil.laws import Gaussian, diagonal_gaussian
 from veil.registry import SYSTEMS
 from veil.systems.base import Field, Nouns, Prior, Scenario, System, finite_prior
-from veil.systems.probes import evaluate
-from veil.systems.scenarios import true_data_path
+from veil.systems.probes import evaluate, true_data_path
 from veil.systems.variants import Variant
 from veil.systems.vehicles import (
     Controller,

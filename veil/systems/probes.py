@@ -1,15 +1,17 @@
-"""Points at which a system is examined, and plain numerical tests of functions there."""
+"""Points at which a system is examined, numerical tests of functions there, and its path under true data."""
 
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from veil.laws import LOG_TWO_PI, Gaussian
-from veil.systems.base import System
+from veil.systems.base import System, require_rows
+from veil.types import External, Key, State
 
 _STEPS = 5
 
@@ -157,3 +159,39 @@ def law_fault(law: Gaussian, noise: Float[Array, "B N"]) -> str | None:
 def _near(left: np.ndarray, right: np.ndarray | Array, slack: float = 1e-4) -> bool:
     """Equal up to rounding; never for NaN."""
     return bool(np.all(np.abs(left - np.asarray(right)) <= slack * (1.0 + np.abs(np.asarray(right)))))
+
+
+def true_data_path(
+    system: System, steps: int, *, number: Int[Array, ""], key: Key
+) -> tuple[Float[Array, "T_plus_1 N"], Float[Array, "T E"]]:
+    """States and external inputs of an episode in which the true output is shared.
+
+    The random numbers are those of `veil.rollout.play` with the same number and key.
+
+    Args:
+        system: the plant; its secrets take turns.
+        steps: T, the number of releases.
+        number: of the episode.
+        key: of the whole set of episodes.
+    """
+    require_rows(system, steps)
+    _, episode_key = jr.split(jr.fold_in(key, number))
+    _, start_key, run_key = jr.split(episode_key, 3)
+    secret = system.prior.secrets[number % system.prior.secrets.shape[0]]
+
+    def step(
+        now: tuple[State, External], step_key: Key
+    ) -> tuple[tuple[State, External], tuple[Array, Array]]:
+        state, external = now
+        _, plant_key = jr.split(step_key)
+        move_key, reply_key = jr.split(plant_key)
+        law = system.transition(secret, state, external)
+        after = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
+        noise = jr.normal(reply_key, (system.reaction_noise_size,), external.dtype)
+        return (after, system.next_external(external, system.output(state), noise)), (state, external)
+
+    law = system.initial(secret)
+    first = law.sample(jr.normal(start_key, (law.noise_size,), law.mean.dtype))
+    start = (first, system.first_external())
+    (last, _), (states, external) = jax.lax.scan(step, start, jr.split(run_key, steps))
+    return jnp.concatenate([states, last[None]]), external

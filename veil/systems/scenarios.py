@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
-from veil.systems.base import Scenario, System, finite_prior, most_steps, require_rows, series_of, state_grid
+from veil.systems.base import Scenario, System, finite_prior, most_steps, series_of, state_grid
 from veil.systems.coloured import WithColouredNoise
 from veil.systems.disturbed import WithDrift, WithHeavyTails
-from veil.systems.probes import evaluate
+from veil.systems.probes import evaluate, true_data_path
 from veil.systems.series import CLOCK
 from veil.systems.variants import WithInitial, WithNoise, WithNoiseBySecret, WithPrior, WithSeries
-from veil.types import External, Key, State
 
 _MISJUDGED = 0.1  # relative sd of an owner's error about its secret
 
@@ -298,42 +297,6 @@ def _maximal_sequence() -> np.ndarray:
         feedback = (register ^ (register >> 1)) & 1
         register = (register >> 1) | (feedback << 6)
     return np.asarray(signs)
-
-
-def true_data_path(
-    system: System, steps: int, *, number: Int[Array, ""], key: Key
-) -> tuple[Float[Array, "T_plus_1 N"], Float[Array, "T E"]]:
-    """States and external inputs of an episode in which the true output is shared.
-
-    The random numbers are those of `veil.rollout.play` with the same number and key.
-
-    Args:
-        system: the plant; its secrets take turns.
-        steps: T, the number of releases.
-        number: of the episode.
-        key: of the whole set of episodes.
-    """
-    require_rows(system, steps)
-    _, episode_key = jr.split(jr.fold_in(key, number))
-    _, start_key, run_key = jr.split(episode_key, 3)
-    secret = system.prior.secrets[number % system.prior.secrets.shape[0]]
-
-    def step(
-        now: tuple[State, External], step_key: Key
-    ) -> tuple[tuple[State, External], tuple[Array, Array]]:
-        state, external = now
-        _, plant_key = jr.split(step_key)
-        move_key, reply_key = jr.split(plant_key)
-        law = system.transition(secret, state, external)
-        after = law.sample(jr.normal(move_key, (law.noise_size,), law.mean.dtype))
-        noise = jr.normal(reply_key, (system.reaction_noise_size,), external.dtype)
-        return (after, system.next_external(external, system.output(state), noise)), (state, external)
-
-    law = system.initial(secret)
-    first = law.sample(jr.normal(start_key, (law.noise_size,), law.mean.dtype))
-    start = (first, system.first_external())
-    (last, _), (states, external) = jax.lax.scan(step, start, jr.split(run_key, steps))
-    return jnp.concatenate([states, last[None]]), external
 
 
 def _ordered(system: System) -> np.ndarray:
